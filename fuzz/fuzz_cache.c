@@ -118,7 +118,7 @@ static double lost_score(const double *q, const double *k, int64_t total)
         for (int64_t x = 0; x < dim; x++) sum += fabs(k[j * dim + x]);
         most = fmax(most, sum);
     }
-    return 2.01 * 0x1p-24 / sqrt((double)dim) * max_q * most;
+    return 514.6 * 0x1p-24 / sqrt((double)dim) * max_q * most;
 }
 
 static double lost_value(int64_t e, int64_t g, int64_t x, const double *w, const double *v, int64_t total, double score)
@@ -133,7 +133,7 @@ static double lost_value(int64_t e, int64_t g, int64_t x, const double *w, const
         most = fmax(most, w[j] * block_get(&c.blocks[C_V_SCALE], at[0], g, at[1], 0));
         whole += fabs(block_get(&c.blocks[C_V], at[0], g, at[1], x));
     }
-    return 2 * score * size + 1.01 * 0x1p-24 * most * whole + 64 * (double)total * (double)FLT_TRUE_MIN;
+    return 2 * score * size + 256.1 * 0x1p-24 * most * whole + 64 * (double)total * (double)FLT_TRUE_MIN;
 }
 
 /* Checks entry e against ref/. */
@@ -345,6 +345,71 @@ static void step(void)
     if (c.options.invariant) run_in_two_parts();
 }
 
+/* The bytes of a row of x in f8 (with a scale) or blocks, by ref/; NaN of f8 are all written as 0xff. */
+static void expect_format(attn_dtype dtype, int64_t dim, const double *x, double scale, unsigned char *to)
+{
+    const ref_format format = dtype == ATTN_F8_E4M3   ? REF_E4M3
+                              : dtype == ATTN_F8_E5M2 ? REF_E5M2
+                              : dtype == ATTN_Q8_0    ? REF_Q8_0
+                              : dtype == ATTN_Q4_0    ? REF_Q4_0
+                                                      : REF_Q4_1;
+    for (int64_t i = 0; i < dim && dtype < ATTN_Q8_0; i++) {
+        const int byte = ref_f8_of(format, x[i] / scale);
+        to[i] = isnan(ref_f8_value(format, byte)) ? 0xff : (unsigned char)byte;
+    }
+    for (int64_t i = 0; i < dim && dtype >= ATTN_Q8_0; i += REF_BLOCK, to += attn_dtype_size(dtype)) {
+        int steps[REF_BLOCK];
+        double d, m;
+        const int head = dtype == ATTN_Q4_1 ? 4 : 2;
+        ref_block_steps(format, x + i, steps, &d, &m);
+        number_put(to, ATTN_F16, d);
+        if (head == 4) number_put(to + 2, ATTN_F16, m);
+        for (int k = 0; k < REF_BLOCK / 2; k++) {
+            to[head + k] = (unsigned char)(dtype == ATTN_Q8_0 ? steps[k] : steps[k] | steps[k + 16] << 4);
+            if (dtype == ATTN_Q8_0) to[head + k + 16] = (unsigned char)steps[k + 16];
+        }
+    }
+}
+
+/* Checks attn_quantise to f8 and blocks on random rows, some with NaN and infinities. */
+static void quantise_formats(void)
+{
+    draws *d = c.from;
+    static const attn_dtype sources[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    static const attn_dtype formats[] = {ATTN_F8_E4M3, ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1};
+    const attn_dtype dtype = formats[draw_below(d, 5)];
+    const int64_t rows = draw_below(d, 4), dim = dtype < ATTN_Q8_0 ? draw_below(d, 70) : REF_BLOCK * draw_below(d, 3);
+    const int64_t elements = dtype < ATTN_Q8_0 ? dim : dim / ATTN_BLOCK, bytes = elements * (int64_t)attn_dtype_size(dtype);
+    const int scaled = dtype < ATTN_Q8_0 && draw_one_in(d, 2);
+    block from = block_of("src", sources[draw_below(d, 3)], 0, 1, 1, rows, dim),
+          whole = block_of("values", dtype, 1, 1, 1, rows, elements), scales = block_of("scales", ATTN_F32, 1, 1, 1, rows, 1);
+    double x[80];
+    unsigned char expected[160];
+    if (!block_allocate(&from) || !block_allocate(&whole) || !block_allocate(&scales)) abort();
+    block_fill(&from, d, -3, 3, draw_one_in(d, 3));
+    const attn_input src = block_in(&from);
+    const attn_output to = block_out(&whole), to_scales = block_out(&scales);
+    const attn_status status = attn_quantise(rows, dim, &src, &to, scaled ? &to_scales : NULL, &last);
+    check_error(status, &last);
+    if (status != ATTN_OK) finding("attn_quantise to %s rejects: %s", attn_dtype_name(dtype), last.message);
+    for (int64_t i = 0; i < rows && dim > 0; i++) {
+        double most = 0, scale = 1;
+        for (int64_t k = 0; k < dim; k++) x[k] = block_get(&from, 0, 0, i, k), most = fmax(most, fabs(x[k]));
+        for (int64_t k = 0; k < dim && scaled; k++) most = isfinite(x[k]) ? most : (double)NAN;
+        if (scaled) scale = (double)(float)(most / (dtype == ATTN_F8_E4M3 ? 448 : 57344));
+        const double got = scaled ? block_get(&scales, 0, 0, i, 0) : 1;
+        if (got != scale && !(isnan(got) && isnan(scale))) finding("the scale of row %d is %g, not %g", (int)i, got, scale);
+        expect_format(dtype, dim, x, scale == 0 ? 1 : scale, expected);
+        for (int64_t k = 0; k < bytes; k++) {
+            unsigned char byte = block_at(&whole, 0, 0, i, 0)[k];
+            if (dtype < ATTN_Q8_0 && isnan(ref_f8_value(dtype == ATTN_F8_E4M3 ? REF_E4M3 : REF_E5M2, byte))) byte = 0xff;
+            if (byte != expected[k])
+                finding("byte %d of row %d in %s is %d, not %d", (int)k, (int)i, attn_dtype_name(dtype), byte, expected[k]);
+        }
+    }
+    block_free(&from), block_free(&whole), block_free(&scales);
+}
+
 /* Checks attn_quantise on random rows, some with NaN and infinities. */
 static void quantise(void)
 {
@@ -377,6 +442,7 @@ void target_run(draws *from)
     memset(&c, 0, sizeof c);
     c.from = from;
     quantise();
+    quantise_formats();
     cache_draw(&c);
     for (int64_t steps = 1 + draw_below(from, 5); steps > 0; steps--) step();
     blocks_free(c.blocks, C_BLOCKS);

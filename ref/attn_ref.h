@@ -113,6 +113,17 @@ double ref_quantise(int64_t n, const double *x, double *quantised);
 /* x[j][:] = scale[j] quantised[j][:], rows of n; x may be quantised. */
 void ref_dequantise(int64_t rows, int64_t n, const double *quantised, const double *scale, double *x);
 
+/* f8 and ggml's blocks, as attn/types.h defines them. */
+typedef enum ref_format { REF_E4M3, REF_E5M2, REF_Q8_0, REF_Q4_0, REF_Q4_1 } ref_format;
+enum { REF_BLOCK = 32 };
+/* The number of a byte, and the byte of the nearest number (which saturates). */
+double ref_f8_value(ref_format format, int byte);
+int ref_f8_of(ref_format format, double x);
+/* The steps of a block of f32, and its scale and minimum before they are rounded to f16. */
+void ref_block_steps(ref_format format, const double *x, int *steps, double *d, double *m);
+/* One channel, from the scale and the minimum as they are stored. */
+double ref_block_value(ref_format format, double d, double m, int step);
+
 /* Further outputs; every array is written. */
 typedef struct ref_outputs {
     double *raw, *capped; /* [B][Hq][Sq][Skv]: scores of every pair, visible or not, before and after the softcap */

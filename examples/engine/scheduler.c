@@ -22,7 +22,7 @@ int scheduler_make(scheduler *s, model *m, request *all, int64_t requests, int64
     s->logits = malloc((size_t)(places * model_words(m)) * sizeof *s->logits);
     if (!s->counts || !s->wanted || !s->holder || !s->tokens || !s->logits) return 0;
     for (int64_t i = 0; i < places; i++) s->holder[i] = -1;
-    return model_make_pages(m, places, longest, page_count, page_size, dtype, &s->p);
+    return model_make_pages(m, places, longest, page_count, page_size, dtype, dtype, &s->p);
 }
 
 void scheduler_free(scheduler *s)

@@ -52,7 +52,8 @@ static attn_tensors tensors_of(const attention *a, const pages *p, const attn_ca
     t.q = attn_in(q), t.o = attn_out(o);
     t.k = (attn_input){.data = c->k.data, .dtype = c->k.dtype};
     t.v = (attn_input){.data = c->v.data, .dtype = c->v.dtype};
-    if (c->k.dtype == ATTN_I8) t.k_scale = attn_in(c->k_scale.data), t.v_scale = attn_in(c->v_scale.data);
+    if (c->k.dtype == ATTN_I8) t.k_scale = attn_in(c->k_scale.data);
+    if (c->v.dtype == ATTN_I8) t.v_scale = attn_in(c->v_scale.data);
     t.cu_seqlens_q = attn_in(a->starts);
     t.lengths_kv = attn_in(a->lengths);
     t.page_table = (attn_input){.data = a->table, .stride = {p->row, 0, 0, 1}};

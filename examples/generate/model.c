@@ -63,8 +63,8 @@ const attn_archive *model_file(const model *m) { return m->w.file; }
 int64_t model_words(const model *m) { return m->w.words; }
 int64_t model_context(const model *m) { return m->w.context; }
 
-int model_make_pages(const model *m, int64_t sequences, int64_t longest, int64_t count, int64_t page_size, attn_dtype dtype,
-                     pages *p)
+int model_make_pages(const model *m, int64_t sequences, int64_t longest, int64_t count, int64_t page_size, attn_dtype keys,
+                     attn_dtype values, pages *p)
 {
     attn_cache like = {.struct_size = sizeof like,
                        .heads_kv = m->w.heads_kv,
@@ -72,7 +72,7 @@ int model_make_pages(const model *m, int64_t sequences, int64_t longest, int64_t
                        .dim_v = m->w.dim,
                        .page_size = page_size,
                        .rope = &m->rope};
-    like.k.dtype = like.v.dtype = dtype;
+    like.k.dtype = keys, like.v.dtype = values;
     return pages_make(p, m->w.layers, sequences, longest, count, page_size, &like);
 }
 

@@ -25,9 +25,9 @@ const attn_archive *model_file(const model *m);
 int64_t model_words(const model *m);
 int64_t model_context(const model *m); /* the longest sequence that it was trained on */
 
-/* Makes the cache of `sequences` sequences, for model_run. */
-int model_make_pages(const model *m, int64_t sequences, int64_t longest, int64_t count, int64_t page_size, attn_dtype dtype,
-                     pages *p);
+/* Makes the cache of `sequences` sequences, for model_run.  0: no memory, or the heads do not fit the type. */
+int model_make_pages(const model *m, int64_t sequences, int64_t longest, int64_t count, int64_t page_size, attn_dtype keys,
+                     attn_dtype values, pages *p);
 
 /*
  * Runs new tokens of the sequences first .. first + count - 1 through the model, at once.

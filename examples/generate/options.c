@@ -21,7 +21,9 @@ static const char help[] = "usage: generate MODEL.gguf [options] PROMPT...\n"
                            "      --top-p=P         draw from the most likely that together have probability P (default: 1)\n"
                            "      --seed=N          of the draws (default: 1)\n"
                            "      --drafts=N        guess up to N tokens from the text and check them at once (default: 0)\n"
-                           "      --cache=TYPE      of keys and values: f32, f16, bf16 or i8 (default: bf16)\n"
+                           "      --cache=TYPE      of keys and values: f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0\n"
+                           "                        or q4_1 (default: bf16)\n"
+                           "      --values=TYPE     of values, if they differ\n"
                            "      --page=N          tokens of a page of the cache (default: 64)\n"
                            "      --batch=N         sequences at once (default: all)\n"
                            "      --chunk=N         tokens of a prompt at once (default: 128)\n"
@@ -46,10 +48,11 @@ static const char *value_of(const char *argument, const char *name)
 
 static int read_type(const char *argument, const char *value, attn_dtype *type)
 {
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
-    for (int i = 0; i < 4; i++)
+    static const attn_dtype types[] = {ATTN_F32,     ATTN_F16,  ATTN_BF16, ATTN_I8,  ATTN_F8_E4M3,
+                                       ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(value, attn_dtype_name(types[i]))) return *type = types[i], 1;
-    return wrong(argument, "f32, f16, bf16 or i8");
+    return wrong(argument, "f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0 or q4_1");
 }
 
 /* 1: read; 0: wrong; -1: no such option. */
@@ -98,6 +101,7 @@ static int read_option(options *o, const char *argument)
         if (!strcmp(argument, flags[i].name)) return *flags[i].flag = 1;
     const char *text = value_of(argument, "--cache");
     if (text) return read_type(argument, text, &o->cache);
+    if ((text = value_of(argument, "--values"))) return read_type(argument, text, &o->values);
     if ((text = value_of(argument, "--system"))) return o->system = text, 1;
     const int read = read_number(o, argument);
     return read < 0 ? wrong(argument, "an option that --help lists") : read;
@@ -134,6 +138,7 @@ int options_read(options *o, int argc, char **argv, int *status)
         else if (!(o->prompts[o->prompt_count++] = read_input())) return wrong("-", "a text that fits in memory");
     }
     if (!o->path || !o->prompt_count) return wrong(o->path ? "no prompt" : "no model", "MODEL.gguf and a PROMPT; --help says more");
+    if (!o->values) o->values = o->cache;
     if (!o->batch || o->batch > o->prompt_count) o->batch = o->prompt_count;
     return 1;
 }

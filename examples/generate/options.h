@@ -15,7 +15,7 @@ typedef struct options {
     const char *system; /* NULL: the model's own */
     int raw, ids, quiet;
     int64_t most, batch, chunk, page, drafts, threads;
-    attn_dtype cache;
+    attn_dtype cache, values;
     sampling sampling;
 } options;
 

@@ -5,19 +5,22 @@
 
 #include <stdlib.h>
 
+/* Memory for rows of keys or values, and for their scales; f8 has none, since numbers of this size need none. */
+static int make_rows(attn_output *rows, attn_output *scales, int64_t count, int64_t dim)
+{
+    const int64_t channels = rows->dtype >= ATTN_Q8_0 ? ATTN_BLOCK : 1; /* of an element */
+    if (dim % channels) return 0;
+    rows->data = malloc((size_t)(count * dim / channels) * attn_dtype_size(rows->dtype));
+    if (rows->dtype == ATTN_I8) scales->data = malloc((size_t)count * sizeof(float));
+    return rows->data && (rows->dtype != ATTN_I8 || scales->data);
+}
+
 static int make_cache(attn_cache *c, const attn_cache *like, int64_t count)
 {
     const int64_t tokens = count * like->page_size * like->heads_kv;
     *c = *like;
     c->pages = count;
-    c->k.data = malloc((size_t)(tokens * c->dim_qk) * attn_dtype_size(c->k.dtype));
-    c->v.data = malloc((size_t)(tokens * c->dim_v) * attn_dtype_size(c->v.dtype));
-    if (c->k.dtype == ATTN_I8) {
-        c->k_scale.data = malloc((size_t)tokens * sizeof(float));
-        c->v_scale.data = malloc((size_t)tokens * sizeof(float));
-        if (!c->k_scale.data || !c->v_scale.data) return 0;
-    }
-    return c->k.data && c->v.data;
+    return make_rows(&c->k, &c->k_scale, tokens, c->dim_qk) && make_rows(&c->v, &c->v_scale, tokens, c->dim_v);
 }
 
 int pages_make(pages *p, int64_t layers, int64_t sequences, int64_t longest, int64_t count, int64_t page_size,

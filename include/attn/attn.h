@@ -383,7 +383,9 @@ typedef struct attn_call {
  * shape has fewer than four axes, a second pair of brackets shows how it fills them.
  *
  * Types: q is f32, f64, f16 or bf16; k, v and o are f32, f16 and bf16 in any mixture, or f64 where q is, and by default q's.  k and
- * v may be i8 (ATTN_FORWARD): a key is then k_scale[b,g,j] * stored[b,g,j,c], exactly, and the error bound is that of f32 keys.
+ * v may each be i8, f8 or blocks too (ATTN_FORWARD).  A key of i8 or f8 is k_scale[b,g,j] * stored[b,g,j,c], exactly, and the error
+ * bound is that of f32 keys; i8 needs k_scale (v_scale), and f8 without it has the scale 1.  A scale of the whole tensor or of each
+ * head is one whose other strides are 0.  Blocks (attn_dtype) have no other scales; D (Dv) is a multiple of ATTN_BLOCK then.
  * The compute type is f64 where q is f64, else f32; every result is rounded once, on store.  lse, row_max, entropy, effective_keys,
  * column_sum, topk_weight, scale, alibi_slopes, sink, relative_u and relative_v are of the compute type.  bias and tables are of
  * any float type, by default the compute type; masks are bool or u8, 1 = keep; index arrays are i64 or i32.
@@ -433,8 +435,8 @@ typedef struct attn_tensors {
     attn_input page_table;    /* [B, ceil(Skv/page_size)] [B,1,1,..], last axis contiguous: attn_paging */
 
     /* Other inputs of the scores. */
-    attn_input k_scale;         /* [B, Hkv, Skv, 1], or in pages, of f32: if k is i8 */
-    attn_input v_scale;         /* [B, Hkv, Skv, 1], the same */
+    attn_input k_scale;         /* [B, Hkv, Skv, 1], or in pages, of f32: if k is i8, or f8 with scales */
+    attn_input v_scale;         /* [B, Hkv, Skv, 1], the same, of v */
     attn_input scale;           /* [Hq] [1,Hq,1,1], dense: one scale per head */
     attn_input score_matrix;    /* [1, Hq, D, Dk], [1, Hq, dim_metric, D], additive [1, Hq, 1 or 2, D] */
     attn_input alibi_slopes;    /* [B, Hq] [B,Hq,1,1]: s_ij -= slope * |p_i - j| (Press et al. 2022) */

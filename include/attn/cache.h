@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /*
- * Quantises rows to int8, each row with its own scale (k_scale and v_scale of attn_tensors):
+ * Quantises rows in a format of keys and values.  To i8, with a scale for each row (k_scale and v_scale of attn_tensors):
  *
  *      scales[i]    = max_c |x_ic| / 127, rounded to f32
  *      values[i, c] = x_ic / scales[i] rounded to nearest, ties to even; 0 if the scale is 0
@@ -22,20 +22,35 @@ extern "C" {
  * so that the error of a number is at most half a scale, as long as the scale is a normal f32 number.  A NaN or infinity makes its
  * row's scale NaN, and so the whole row NaN.
  *
+ * Other formats are made of x rounded to f32.  f8 with scales is the same with the type's largest number (448 or 57344) for 127,
+ * x_ic / scales[i] being rounded to the nearest number of the type; without scales, x_ic itself is.  What is beyond the largest
+ * number becomes it; infinity stays in e5m2, and is NaN in e4m3.
+ *
+ * Blocks are those of ggml's quantize_row_q8_0_ref, _q4_0_ref and _q4_1_ref, bit for bit.  In f32, with x those of a block:
+ *
+ *      q8_0    d = max |x| / 127                                   q_c = x_c * (1 / d), rounded to nearest, halves away from 0
+ *      q4_0    d = (the first x whose |x| is largest) / -8         q_c = floor(x_c * (1 / d) + 8.5), at most 15
+ *      q4_1    m = min x    d = (max x - m) / 15                   q_c = floor((x_c - m) * (1 / d) + 0.5), at most 15
+ *
+ * (1 / d is 0 where d is 0), and then d and m are rounded to f16.  A block with a NaN or infinity, which ggml does not define, gets
+ * a d of NaN.
+ *
  *  src     [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
- *  values  [out] [1, 1, rows, dim] of i8, the same
- *  scales  [out] [1, 1, rows, 1] of f32
+ *  values  [out] [1, 1, rows, dim] of i8 (default), f8 or blocks (dim / ATTN_BLOCK of them), the same
+ *  scales  [out] [1, 1, rows, 1] of f32; NULL or absent for blocks, and for f8 without scales
  */
 ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *values,
                                    const attn_output *scales, attn_error *error);
 
 /*
- * A cache: its sizes, and its tensors, one slot each.  Keys and values are of f32, f16, bf16 or i8, or all f64; by default keys are
- * f32, and values of the type of keys.  In pages (if page_table is present), token j of entry b is token j % page_size of page
- * page_table[b, j / page_size], and capacity is the number of tokens that one entry's row of the table can hold.  The pages that a
- * call writes to must be distinct, which is not checked: of two tokens in one place, either may remain.  If keys (values) are i8,
- * k_scale (v_scale) has a number for each of their rows, and appending quantises as attn_quantise does.  Dense strides are those of
- * the shape beside each slot.
+ * A cache: its sizes, and its tensors, one slot each.  Keys and values are each of f32, f16, bf16, i8, f8 or blocks, or both f64;
+ * by default keys are f32, and values of the type of keys.  In pages (if page_table is present), token j of entry b is token j %
+ * page_size of page page_table[b, j / page_size], and capacity is the number of tokens that one entry's row of the table can hold.
+ * The pages that a call writes to must be distinct, which is not checked: of two tokens in one place, either may remain.  If keys
+ * (values) are i8, k_scale (v_scale) has a number for each of their rows, and appending quantises as attn_quantise does, to f8 and
+ * blocks too.  f8 without k_scale (v_scale) has the scale 1.  With one whose stride over tokens is 0 ({0, 0, 0, 1}: a scale of the
+ * tensor, {0, 1, 0, 1}: of each head), scales are the caller's and only read; else appending writes one for each row.  Dense
+ * strides are those of the shape beside each slot, where a block is one element.
  *
  * The cache is the only thing in libattn that is updated in place: appending writes k, v, their scales and lengths.  So calls on
  * one cache must not overlap; calls on different caches may run at once.
@@ -56,13 +71,14 @@ typedef struct attn_cache {
     attn_output v;         /* [batch, heads_kv, capacity, dim_v], in pages [pages, heads_kv, page_size, dim_v] */
     attn_output lengths;   /* [batch], dense, of i64: tokens in the cache; appending adds to them */
     attn_input page_table; /* [batch, ceil(capacity / page_size)] [B,1,1,..] of i64 or i32, the last axis contiguous */
-    attn_output k_scale;   /* [batch, heads_kv, capacity, 1], or in pages, of f32: if k is i8 */
-    attn_output v_scale;   /* the same, if v is i8 */
+    attn_output k_scale;   /* [batch, heads_kv, capacity, 1], or in pages, of f32: if k is i8, or f8 with scales */
+    attn_output v_scale;   /* the same, of v */
 } attn_cache;
 
 /*
  * New tokens, of any float type (f64 if and only if the cache is; by default f64 if the cache is, else f32), rounded once to the
- * cache's type (keys rotated into i8: rotated in f32, dim_qk at most 4096).  Without `slots` they are those of every entry:
+ * cache's type (keys rotated into i8, f8 or blocks: rotated in f32, dim_qk at most 4096).  Without `slots` they are those of every
+ * entry:
  *
  *      token t of entry b becomes key lengths[b] + t;   lengths[b] += tokens.lengths[b]
  *
@@ -105,7 +121,7 @@ ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache
  *  drop  [in] [batch], dense, of i64 (default) or i32; 0: nothing of the entry changes, however few tokens it has
  *
  * Returns ATTN_ERR_ARGUMENT (also if an entry has fewer tokens, or more than the rope's tables), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or
- * ATTN_ERR_UNSUPPORTED (also for keys of i8 with a rope, which would be quantised again) with the cache untouched.
+ * ATTN_ERR_UNSUPPORTED (also for quantised keys with a rope, which would be quantised again) with the cache untouched.
  */
 ATTN_API attn_status attn_cache_shift(const attn_cache *cache, int64_t keep, const attn_input *drop, attn_error *error);
 

@@ -60,7 +60,21 @@ ATTN_API const char *attn_version(void);
 /* ---- element types and slots ---------------------------------------------------------------------------------- */
 
 /* Zero means the natural type: f32 for q, the type of q for k, v and o, the compute type for bias and weights, i64 for index
- * arrays.  Integer types other than i64, i32, i8 and u8 are only for files (libattn_io). */
+ * arrays.  Integer types other than i64, i32, i8 and u8 are only for files (libattn_io).
+ *
+ * Types of 8 and 4 bits are formats of keys and values: i8 and f8 with a tensor of scales (attn_tensors), and blocks with their
+ * own. f8 is "OCP 8-bit Floating Point Specification (OFP8)", revision 1.0: e4m3 has a bias of 7, no infinity and a NaN at 0x7f, so
+ * that its largest number is 448; e5m2, the upper half of an f16, has 57344.
+ *
+ * An element of a block type is a block of ATTN_BLOCK neighbouring channels, as in ggml (its block_q8_0, block_q4_0 and
+ * block_q4_1).  So a last axis of D channels has D / ATTN_BLOCK elements, D must be a multiple of ATTN_BLOCK, and strides count
+ * blocks: a dense [batch, head, token, D] has the strides of [batch, head, token, D / ATTN_BLOCK].  Blocks need no alignment.  The
+ * bytes of a block, its f16 numbers first, are
+ *
+ *      q8_0    d, then the i8 q_0 .. q_31                                  channel c is d * q_c
+ *      q4_0    d, then 16 bytes; byte c has q_c below and q_(c+16) above   channel c is d * (q_c - 8)
+ *      q4_1    d and m, then 16 bytes as in q4_0                           channel c is d * q_c + m, rounded to f32
+ */
 typedef enum attn_dtype {
     ATTN_DTYPE_DEFAULT = 0,
     ATTN_F32 = 1,
@@ -75,10 +89,18 @@ typedef enum attn_dtype {
     ATTN_I32 = 10,
     ATTN_U32 = 11,
     ATTN_I64 = 12,
-    ATTN_U64 = 13
+    ATTN_U64 = 13,
+    ATTN_F8_E4M3 = 14,
+    ATTN_F8_E5M2 = 15,
+    ATTN_Q8_0 = 16, /* blocks of 34 bytes */
+    ATTN_Q4_0 = 17, /* of 18 */
+    ATTN_Q4_1 = 18  /* of 20 */
 } attn_dtype;
 
-/* Bytes of one element; 0 for ATTN_DTYPE_DEFAULT and for values that are not a type. */
+/* Channels of a block. */
+#define ATTN_BLOCK 32
+
+/* Bytes of one element, or of a block; 0 for ATTN_DTYPE_DEFAULT and for values that are not a type. */
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);
 /* "f32", "bf16", "bool", ...; "default" for 0, "unknown" for values that are not a type. */
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);

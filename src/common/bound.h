@@ -18,10 +18,10 @@ enum {
     BOUND_REAL = 1 << ATTN_F32 | 1 << ATTN_F64,
     BOUND_FLOAT = BOUND_REAL | 1 << ATTN_F16 | 1 << ATTN_BF16,
     BOUND_F32 = 1 << ATTN_F32,
-    BOUND_I8 = 1 << ATTN_I8,
     BOUND_F64 = 1 << ATTN_F64,
     BOUND_NARROW = BOUND_F32 | 1 << ATTN_F16 | 1 << ATTN_BF16,
     BOUND_INDEX = 1 << ATTN_I64 | 1 << ATTN_I32,
+    BOUND_QUANTISED = 1 << ATTN_I8 | 1 << ATTN_F8_E4M3 | 1 << ATTN_F8_E5M2 | 1 << ATTN_Q8_0 | 1 << ATTN_Q4_0 | 1 << ATTN_Q4_1,
     BOUND_MASK = 1 << ATTN_BOOL | 1 << ATTN_U8
 };
 
@@ -42,14 +42,14 @@ typedef struct bound_call {
 
 static inline const char *bound_types(int types)
 {
-    return types == BOUND_REAL     ? "f32 or f64"
-           : types == BOUND_F32    ? "f32"
-           : types == BOUND_F64    ? "f64"
-           : types == BOUND_NARROW ? "f32, f16 or bf16"
-           : types == BOUND_I8     ? "i8"
-           : types == BOUND_INDEX  ? "i64 or i32"
-           : types == BOUND_MASK   ? "bool or u8"
-                                   : "f32, f64, f16 or bf16";
+    return types == BOUND_REAL        ? "f32 or f64"
+           : types == BOUND_F32       ? "f32"
+           : types == BOUND_F64       ? "f64"
+           : types == BOUND_NARROW    ? "f32, f16 or bf16"
+           : types == BOUND_QUANTISED ? "i8, f8 or blocks"
+           : types == BOUND_INDEX     ? "i64 or i32"
+           : types == BOUND_MASK      ? "bool or u8"
+                                      : "f32, f64, f16 or bf16";
 }
 
 /* *t must be empty before. */

@@ -10,6 +10,14 @@
 #include "attn/cache.h"
 #include "rows.h"
 
+/* Whether tokens share scales, which are then the caller's and only read: k or v is f8, and the stride of its scales over tokens is
+ * 0 (not because all four are, which means dense). */
+static inline int attn_cache_gives_scale(const attn_output *rows, const attn_output *scale)
+{
+    const attn_input s = slot_of(scale);
+    return attn_is_f8(rows->dtype) && (s.stride[2] == 0 || s.stride[2] == ATTN_BROADCAST) && !slot_is_dense(&s);
+}
+
 /* A cache as given, or resolved; `written`: it is appended to.  Values that are the first channels of the keys count as one tensor
  * with them. */
 static inline void places_add_cache(places *p, const char *owner, const attn_cache *c, int written)
@@ -17,19 +25,20 @@ static inline void places_add_cache(places *p, const char *owner, const attn_cac
     const int paged = c->page_table.data != NULL || c->page_size > 0, has_pages = c->page_table.data && c->page_size > 0;
     const int64_t entries = paged ? c->pages : c->batch, tokens = paged ? c->page_size : c->capacity,
                   columns = has_pages ? c->capacity / c->page_size + (c->capacity % c->page_size != 0) : 0;
-    const int64_t k[4] = {entries, c->heads_kv, tokens, c->dim_qk}, v[4] = {entries, c->heads_kv, tokens, c->dim_v},
+    const attn_dtype type = c->k.dtype ? c->k.dtype : ATTN_F32, v_type = c->v.dtype ? c->v.dtype : type;
+    const int64_t k[4] = {entries, c->heads_kv, tokens, attn_row_elements(type, c->dim_qk)},
+                  v[4] = {entries, c->heads_kv, tokens, attn_row_elements(v_type, c->dim_v)},
                   rows[4] = {entries, c->heads_kv, tokens, 1}, each[4] = {c->batch, 1, 1, 1}, table[4] = {c->batch, 1, 1, columns};
     const attn_input slots[] = {slot_of(&c->k), slot_of(&c->v), slot_of(&c->lengths), slot_of(&c->k_scale), slot_of(&c->v_scale)};
-    const attn_dtype type = slots[0].dtype ? slots[0].dtype : ATTN_F32;
-    const int shared = slots[0].data == slots[1].data && (!slots[1].dtype || slots[1].dtype == type) &&
-                       memcmp(slots[0].stride, slots[1].stride, sizeof slots[0].stride) == 0;
+    const int shared =
+        slots[0].data == slots[1].data && v_type == type && memcmp(slots[0].stride, slots[1].stride, sizeof slots[0].stride) == 0;
     attn_input lengths = slots[2];
     if (slot_is_dense(&lengths)) lengths.stride[0] = 1;
     places_add_slot(p, owner, "k", &slots[0], k, ATTN_F32, written);
     if (!shared) places_add_slot(p, owner, "v", &slots[1], v, type, written);
     places_add_slot(p, owner, "lengths", &lengths, each, ATTN_I64, written);
-    places_add_slot(p, owner, "k_scale", &slots[3], rows, ATTN_F32, written);
-    places_add_slot(p, owner, "v_scale", &slots[4], rows, ATTN_F32, written);
+    places_add_slot(p, owner, "k_scale", &slots[3], rows, ATTN_F32, written && !attn_cache_gives_scale(&c->k, &c->k_scale));
+    places_add_slot(p, owner, "v_scale", &slots[4], rows, ATTN_F32, written && !attn_cache_gives_scale(&c->v, &c->v_scale));
     if (columns > 0) places_add_slot(p, owner, "page_table", &c->page_table, table, ATTN_I64, 0);
 }
 

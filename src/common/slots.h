@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "formats.h"
 #include "sizes.h"
 #include "struct.h"
 
@@ -73,10 +74,10 @@ static inline attn_status slot_check(const attn_input *slot, const char *name, i
     return ATTN_OK;
 }
 
-/* Checks that its memory is aligned to elements of `size` bytes.  A tensor that is absent or ATTN_EMPTY passes. */
+/* Checks that its memory is aligned to elements of `size` bytes.  A tensor that is absent, ATTN_EMPTY or of blocks passes. */
 static inline attn_status slot_aligned(const attn_input *slot, const char *name, size_t size, attn_error *error)
 {
-    CHECK(slot->data == ATTN_EMPTY || !size || (uintptr_t)slot->data % size == 0, ATTN_ERR_ARGUMENT,
+    CHECK(slot->data == ATTN_EMPTY || !size || attn_is_blocks(slot->dtype) || (uintptr_t)slot->data % size == 0, ATTN_ERR_ARGUMENT,
           "%s is not aligned to its elements of %zu bytes", name, size);
     return ATTN_OK;
 }

@@ -302,6 +302,11 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
         if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &d, NULL) != ATTN_OK) break;
         status = attn_plan_tensor(plan, index, &planned, error);
         if (status != ATTN_OK || planned.role == ATTN_ROLE_NONE) continue;
+        if (attn_is_blocks(planned.dtype)) {
+            status = fail(error, ATTN_ERR_UNSUPPORTED, MODULE ": %s is %s; keys and values of blocks are not there yet", d.name,
+                          attn_dtype_name(planned.dtype));
+            break;
+        }
         attn_bound *b = &bounds->all[bounds->count++];
         status = bind(b, problem, tensors, &d, &planned, queries, keys, error);
         b->index = index;

@@ -38,12 +38,12 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
     TRY(slots_read(&cache, sizeof cache, sizeof cache, given, "attn_cache", error));
     CHECK(!cache.v.data, ATTN_ERR_ARGUMENT, "latent: the cache has v; leave it NULL, the values are the first channels of k");
     const int64_t capacity = cache.page_table.data ? cache.page_size : cache.capacity, width = m->rank + m->rotary;
-    const int64_t *s = cache.k.stride, numbers[2] = {capacity, width};
+    const int64_t *s = cache.k.stride, numbers[2] = {capacity, width}, row = attn_row_elements(cache.k.dtype, width);
     CHECK(capacity >= 0 && sizes_fit(8, numbers, 2), ATTN_ERR_SHAPE,
           "latent: the capacity of the cache (%" PRId64 " tokens) is negative, or its bytes overflow 64 bits", capacity);
     if (!cache.k.dtype) cache.k.dtype = ATTN_F32;
     if (!s[0] && !s[1] && !s[2] && !s[3])
-        cache.k = (attn_output){cache.k.data, cache.k.dtype, {capacity * width, capacity * width, width, 1}};
+        cache.k = (attn_output){cache.k.data, cache.k.dtype, {capacity * row, capacity * row, row, 1}};
     cache.v = cache.k;
 
     a->options = m->l.attention ? *m->l.attention : (attn_problem){.struct_size = sizeof a->options};

@@ -28,16 +28,17 @@ static attn_status choose(const char *name, const char *value, const char *const
     return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not one of its kinds (see attn check --help)", name, value);
 }
 
-/* int8: i8 is allowed, for keys and values. */
-static attn_status choose_dtype(const char *name, const char *value, int int8, attn_dtype *dtype, attn_error *error)
+/* stored: i8 and f8 are allowed, for keys and values. */
+static attn_status choose_dtype(const char *name, const char *value, int stored, attn_dtype *dtype, attn_error *error)
 {
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16, ATTN_I8};
-    for (size_t i = 0; i < sizeof types / sizeof *types - !int8; i++)
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16, ATTN_I8, ATTN_F8_E4M3, ATTN_F8_E5M2};
+    for (size_t i = 0; i < sizeof types / sizeof *types - (stored ? 0 : 3); i++)
         if (strcmp(value, attn_dtype_name(types[i])) == 0) {
             *dtype = types[i];
             return ATTN_OK;
         }
-    return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not f32, f64, %s", name, value, int8 ? "f16, bf16 or i8" : "f16 or bf16");
+    return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not f32, f64, %s", name, value,
+                   stored ? "f16, bf16, i8, f8_e4m3 or f8_e5m2" : "f16 or bf16");
 }
 
 static attn_status set(check_case *c, int word, const char *value, attn_error *error)

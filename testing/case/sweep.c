@@ -11,7 +11,8 @@
 static const int64_t widths[] = {1, 8, 31, 32, 40, 64, 80, 96, 128, 160, 256, 576};
 static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {6, 3}};
 static const int types[] = {SPEC_F32, SPEC_F64, SPEC_F32, SPEC_F16, SPEC_F64, SPEC_BF16};
-static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8}; /* i8: only keys and values, only forward */
+/* The last three are only for keys and values, and forward. */
+static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8, ATTN_F8_E4M3, ATTN_F8_E5M2};
 
 typedef struct generator {
     sweep *list;
@@ -100,7 +101,7 @@ static void draw_rest(check_case *c, random_state *r)
     if (s->dtype != SPEC_F64 && random_below(r, 4) == 0) {
         c->k_dtype = stored[random_below(r, COUNT(stored))];
         c->v_dtype = stored[random_below(r, COUNT(stored))];
-        c->o_dtype = stored[random_below(r, COUNT(stored) - 1)];
+        c->o_dtype = stored[random_below(r, COUNT(stored) - 3)];
     }
     if (s->bias && random_below(r, 2)) c->bias_dtype = (attn_dtype)random_between(r, ATTN_F32, ATTN_BF16);
     if (!s->bias && c->plant == PLANT_BIAS) c->plant = PLANT_NONE;
@@ -241,8 +242,8 @@ static void shrink_matrix(attn_shape *s)
 /* Repairs combinations that overrides left inconsistent. */
 static void make_consistent(check_case *c)
 {
-    if (c->spec.op != SPEC_FORWARD && c->k_dtype == ATTN_I8) c->k_dtype = ATTN_DTYPE_DEFAULT;
-    if (c->spec.op != SPEC_FORWARD && c->v_dtype == ATTN_I8) c->v_dtype = ATTN_DTYPE_DEFAULT;
+    if (c->spec.op != SPEC_FORWARD && c->k_dtype >= ATTN_I8) c->k_dtype = ATTN_DTYPE_DEFAULT;
+    if (c->spec.op != SPEC_FORWARD && c->v_dtype >= ATTN_I8) c->v_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.dtype == SPEC_F64) c->k_dtype = c->v_dtype = c->o_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.op == SPEC_JVP || c->spec.op == SPEC_DOUBLE_BACKWARD) { /* these support only dot products and softmax */
         c->spec.score[0] = c->spec.rel[0] = 0;
@@ -254,7 +255,7 @@ static void make_consistent(check_case *c)
     /* With dropout, a NaN may meet a weight that is 0, dropped or by underflow, and so reach nothing. */
     if (c->spec.dropout > 0) c->plant = PLANT_NONE;
     /* Values beyond f16 are infinite, and 0 times infinity differs from what the reference has for a weight of 1e-50. */
-    const int narrow = c->spec.dtype == SPEC_F16 || c->v_dtype == ATTN_F16 || c->o_dtype == ATTN_F16;
+    const int narrow = c->spec.dtype == SPEC_F16 || c->v_dtype == ATTN_F16 || c->v_dtype >= ATTN_F8_E4M3 || c->o_dtype == ATTN_F16;
     if (narrow && c->fill == FILL_SPREAD) c->fill = FILL_NORMAL;
 }
 

@@ -10,7 +10,7 @@ typedef struct format {
     int exponent, fraction;
 } format;
 
-static const format half = {5, 10}, bfloat = {8, 7};
+static const format half = {5, 10}, bfloat = {8, 7}, e4m3 = {4, 3}, e5m2 = {5, 2};
 
 static double decode(format f, uint16_t bits)
 {
@@ -40,6 +40,27 @@ static uint16_t encode(format f, double x)
     const long units = lround(nearbyint(ldexp(fabs(x), f.fraction - (exponent - bias))));
     const long bits = units + ((long)(exponent - 1) << f.fraction);
     return (uint16_t)(sign | (bits < infinity ? (int)bits : infinity));
+}
+
+/* An f8: the byte has the bits that encode leaves in the low ones, and its sign in the highest; numbers saturate. */
+static double decode_f8(attn_dtype dtype, uint8_t byte)
+{
+    const uint16_t bits = (uint16_t)((byte & 0x80) << 8 | (byte & 0x7f));
+    if (dtype == ATTN_F8_E5M2) return decode(e5m2, bits);
+    if ((byte & 0x7f) == 0x7f) return NAN;
+    if ((byte & 0x7f) >= 0x78) return (byte & 0x80 ? -1 : 1) * ldexp(8 + (byte & 7), 5); /* where others have infinity and NaN */
+    return decode(e4m3, bits);
+}
+
+static uint8_t encode_f8(attn_dtype dtype, double x)
+{
+    const double most = dtype == ATTN_F8_E4M3 ? 448 : 57344, bounded = fmin(fmax(x, -most), most);
+    const int sign = signbit(x) ? 0x80 : 0;
+    if (isnan(x) || (isinf(x) && dtype == ATTN_F8_E4M3)) return (uint8_t)(sign | 0x7f);
+    if (isinf(x)) return (uint8_t)(sign | 0x7c);
+    if (dtype == ATTN_F8_E5M2) return (uint8_t)(sign | (encode(e5m2, fabs(bounded)) & 0x7f));
+    if (fabs(bounded) < 256) return (uint8_t)(sign | (encode(e4m3, fabs(bounded)) & 0x7f));
+    return (uint8_t)(sign | (int)(0x70 + nearbyint(fabs(bounded) / 32)));
 }
 
 double element_read(attn_dtype dtype, const void *src)
@@ -72,6 +93,9 @@ double element_read(attn_dtype dtype, const void *src)
         return x.u8;
     case ATTN_I8:
         return x.i8;
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
+        return decode_f8(dtype, x.u8);
     case ATTN_I16:
         return x.i16;
     case ATTN_U16:
@@ -107,6 +131,10 @@ void element_write(attn_dtype dtype, void *dst, double value)
         break;
     case ATTN_I8:
         memcpy(dst, &whole, sizeof whole);
+        break;
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
+        *(uint8_t *)dst = encode_f8(dtype, value);
         break;
     default:
         break;

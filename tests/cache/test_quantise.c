@@ -102,7 +102,8 @@ static void test_rejected(void **state)
              "quantise: src.stride[2] (9223372036854775807) times its size (2) overflows 64-bit addresses");
     REJECTED(QUANTISE(2, 2, &integers, &to, &to_scales), ATTN_ERR_UNSUPPORTED,
              "quantise: src is i8; it must be f32, f64, f16 or bf16");
-    REJECTED(QUANTISE(2, 2, &in, &unsigned_to, &to_scales), ATTN_ERR_UNSUPPORTED, "quantise: values is u8; it must be i8");
+    REJECTED(QUANTISE(2, 2, &in, &unsigned_to, &to_scales), ATTN_ERR_UNSUPPORTED,
+             "quantise: values is u8; it must be i8, f8 or blocks");
     REJECTED(QUANTISE(2, 2, &in, &to, &wide), ATTN_ERR_UNSUPPORTED, "quantise: scales is f64; it must be f32");
     REJECTED(QUANTISE(2, 2, &gapped, &to, &to_scales), ATTN_ERR_STRIDE,
              "quantise: src.stride[3] is 2; the last axis must be contiguous (1)");

@@ -77,7 +77,7 @@ static void test_rejected(void **state)
     REJECTED(f.cache.lengths.data = NULL, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
     REJECTED(f.tokens.k.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
     REJECTED(f.tokens.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
-    REJECTED(f.cache.k.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16 or i8");
+    REJECTED(f.cache.k.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16, i8, f8 or blocks");
     REJECTED(f.tokens.k.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: tokens.k is i8; it must be f32, f64, f16 or bf16");
     REJECTED(f.tokens.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and tokens.v is f64; either all are f64 or none");
     REJECTED(f.cache.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and v is f64; either all are f64 or none");
@@ -102,7 +102,7 @@ static void test_rejected(void **state)
     REJECTED(f.cache.page_table = attn_in(f.table), ATTN_ERR_ARGUMENT, "cache: page_table is set and page_size is 0");
     REJECTED(f.cache.reserved[1] = 4, ATTN_ERR_ARGUMENT, "cache: reserved[1] is 4; it must be 0");
     REJECTED(f.cache.lengths.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: lengths is i32; it must be i64");
-    REJECTED(f.cache.k_scale = attn_out(f.v), ATTN_ERR_ARGUMENT, "cache: k_scale is set and k is f32; only i8 has scales");
+    REJECTED(f.cache.k_scale = attn_out(f.v), ATTN_ERR_ARGUMENT, "cache: k_scale is set and k is f32; only i8 and f8 have scales");
     REJECTED((f.cache.k.stride[2] = 4, f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
              "cache: k.stride[0] is 0; a cache is written and cannot broadcast");
     REJECTED(f.cache.v = attn_out(NULL), ATTN_ERR_ARGUMENT, "cache: v is NULL");

@@ -245,7 +245,7 @@ rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected weights
 rejected 2 "attn run: a.safetensors: no tensor 'w'; --w=NAME chooses another (available: k, q, v)" run a.safetensors -o out.npz --score=general
 rejected 2 "attn run: --w is for --score=general, metric and additive: it names their weights" run metric.safetensors -o out.npz --w=w
 rejected 3 "attn run: rel.safetensors: relative_keys is set and --score is cosine; relative terms are for dot products only" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
-rejected 3 "attn run: wholeb.safetensors: k.dtype is i8 and the operation is not forward; integers have no gradients" run wholeb.safetensors -o out.npz --backward
+rejected 3 "attn run: wholeb.safetensors: k.dtype is i8 and the operation is not forward; quantised keys and values have no gradients" run wholeb.safetensors -o out.npz --backward
 
 # run: linear attention
 made='the operation is neither forward nor --backward; the other operations are for'

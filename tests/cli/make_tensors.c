@@ -15,7 +15,7 @@
 
 static attn_dtype dtype_of(const char *name)
 {
-    for (int d = ATTN_F32; d <= ATTN_U64; d++)
+    for (int d = ATTN_F32; d <= ATTN_Q4_1; d++)
         if (strcmp(name, attn_dtype_name((attn_dtype)d)) == 0) return (attn_dtype)d;
     return ATTN_DTYPE_DEFAULT;
 }
@@ -37,7 +37,7 @@ static void write_element(attn_dtype dtype, void *at, double value)
         *(int32_t *)at = (int32_t)value;
         break;
     case ATTN_I64:
-    case ATTN_U64:
+    case ATTN_Q4_1:
         *(int64_t *)at = (int64_t)value;
         break;
     default:

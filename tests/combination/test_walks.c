@@ -44,7 +44,7 @@ enum { WALKS = sizeof sizes / sizeof *sizes };
     (ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE) | ATTN_USES(CHOICES) | ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) |                \
      ATTN_USES(WINDOW) | ATTN_USES(CHUNK) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |        \
      ATTN_USES(RANGES) | ATTN_USES(LEAST_DISTANCE) | ATTN_USES(MASK) | ATTN_USES(TREE) | ATTN_USES(BIAS) | ATTN_USES(BIAS_TABLE) | \
-     ATTN_USES(ALIBI) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS))
+     ATTN_USES(ALIBI) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP) | ATTN_USES(SCALES) | ATTN_USES(QUANTISED) | ATTN_USES(GROUPS))
 
 /* Combinations that validation rejects, in all operations or in one: pairs, or three bits. */
 enum { EVERY_OPERATION = -1 };
@@ -290,7 +290,7 @@ static int scalar_only; /* 1: scalar kernels only, which cannot reproduce the bi
 static int goes_with(attn_dtype dtype, int bit)
 {
     if (scalar_only && bit == ATTN_FEATURE_NUMBER_REPRODUCIBLE) return 0;
-    return feature_at(bit, 0) && (bit != ATTN_FEATURE_NUMBER_INTEGERS || dtype != ATTN_F64);
+    return feature_at(bit, 0) && (bit != ATTN_FEATURE_NUMBER_QUANTISED || dtype != ATTN_F64);
 }
 
 static const feature_way *base_of(int walk)

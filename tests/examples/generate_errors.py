@@ -46,7 +46,7 @@ OPTIONS = [
     (["--most=2.5", "x"], "--most=2.5: expected a number of tokens from 1 on"),
     (["--page=", "x"], "--page=: expected a number of tokens from 1 to 65536"),
     (["--top-p=1.5", "x"], "--top-p=1.5: expected a probability"),
-    (["--cache=q4", "x"], "--cache=q4: expected f32, f16, bf16 or i8"),
+    (["--cache=q4", "x"], "--cache=q4: expected f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0 or q4_1"),
     (["--colour", "x"], "--colour: expected an option that --help lists"),
     ([], "no prompt: expected MODEL.gguf and a PROMPT; --help says more"),
     (["--raw", ""], "a prompt has no tokens"),

@@ -7,7 +7,7 @@
 
 #include "model.h"
 
-enum { WIDTH = 64, HEADS = 4, HEADS_KV = 2, HIDDEN = 96, LAYERS = 2, WORDS = 40, TOKENS = 60, SEQUENCES = 3 };
+enum { WIDTH = 128, HEADS = 4, HEADS_KV = 2, HIDDEN = 96, LAYERS = 2, WORDS = 40, TOKENS = 60, SEQUENCES = 3 };
 
 static const char path[] = "model.gguf";
 static int tokens[SEQUENCES][TOKENS];
@@ -93,7 +93,7 @@ static void run(attn_dtype dtype, int which, int64_t chunk, int64_t others, int6
     attn_error error;
     float *some = malloc((size_t)(SEQUENCES * TOKENS * WORDS) * sizeof *some);
     const int64_t count = 1 + others, all = count * ((TOKENS + page - 1) / page);
-    assert_true(model_make_pages(m, count, TOKENS, all, page, dtype, &p));
+    assert_true(model_make_pages(m, count, TOKENS, all, page, dtype, dtype, &p));
     while (pages_length(&p, 0) < TOKENS) {
         int batch[SEQUENCES * TOKENS];
         int64_t counts[SEQUENCES], rows = 0;
@@ -117,12 +117,12 @@ static void run(attn_dtype dtype, int which, int64_t chunk, int64_t others, int6
 static void logits_have_the_same_bits(void **state)
 {
     (void)state;
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
+    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_I8, ATTN_F8_E4M3, ATTN_Q8_0, ATTN_Q4_1};
     static const struct {
         int64_t chunk, others, page;
     } ways[] = {{TOKENS, 0, 64}, {7, 0, 16}, {25, 0, 1}, {1, 2, 64}, {5, 1, 3}, {30, 2, 16}};
     static float expected[TOKENS * WORDS], found[TOKENS * WORDS];
-    for (int t = 0; t < 4; t++)
+    for (int t = 0; t < 6; t++)
         for (int which = 0; which < SEQUENCES; which++) {
             run(types[t], which, 1, 0, 64, expected);
             for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
@@ -145,7 +145,7 @@ static void tokens_can_be_forgotten(void **state)
     attn_error error;
     const int64_t one = 1, some = 9;
     run(ATTN_BF16, 0, 1, 0, 64, expected);
-    assert_true(model_make_pages(m, 1, TOKENS + some, TOKENS, 4, ATTN_BF16, &p)); /* more than one sequence can have */
+    assert_true(model_make_pages(m, 1, TOKENS + some, TOKENS, 4, ATTN_BF16, ATTN_BF16, &p)); /* more than one sequence can have */
     for (int i = 0; i < TOKENS; i++) {
         static float unused[9 * WORDS];
         assert_true(pages_reserve(&p, 0, some));

@@ -15,6 +15,7 @@ FOLDERS = ("src", "cli", "testing", "tests", "fuzz", "bench")
 # Values at which a range or draw may end before the last, and enums of which any part may be drawn.
 ENDS = {
     "ATTN_BF16": "the types of floating-point numbers",
+    "ATTN_U64": "integers",
     "ATTN_BACKWARD": "operations that linear attention has too",
     "ATTN_DOUBLE_BACKWARD": "operations of attention; ATTN_LINEAR and ATTN_PRODUCT are for statistics",
     "ATTN_AXIS_DIM_V": "axes of channels",

@@ -13,13 +13,28 @@ static void *scratch(int64_t count, size_t size)
 
 static attn_dtype type_of_queries(const serving *how) { return how->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
 
+/* Elements of a row of keys or values: blocks have several channels each. */
+static int64_t row_of(const serving *how) { return how->dtype >= ATTN_Q8_0 ? how->dim / ATTN_BLOCK : how->dim; }
+
+/* Any bytes are numbers of f8, but those with the largest exponent, and any are steps of blocks, whose scales are halves. */
+static void draw_bytes(random_state *random, attn_dtype dtype, char *to)
+{
+    const size_t bytes = attn_dtype_size(dtype);
+    for (size_t i = 0; i < bytes; i++) to[i] = (char)(random_below(random, 256) & (bytes == 1 ? 0xaf : 0xff));
+    for (size_t i = 0; i < 4 && bytes > 1; i += dtype == ATTN_Q4_1 ? 2 : 4) {
+        const double x = 0.1 * random_signed(random);
+        (void)attn_convert(1, &x, ATTN_F64, to + i, ATTN_F16, NULL);
+    }
+}
+
 static char *numbers(random_state *random, int64_t count, attn_dtype dtype)
 {
     const int64_t bytes = (int64_t)attn_dtype_size(dtype);
     char *to = scratch(count, (size_t)bytes);
     for (int64_t n = 0; n < count; n++) {
         const double x = 2 * random_signed(random);
-        if (dtype == ATTN_I8) to[n] = (char)(signed char)(random_below(random, 255) - 127);
+        if (dtype >= ATTN_F8_E4M3) draw_bytes(random, dtype, to + n * bytes);
+        else if (dtype == ATTN_I8) to[n] = (char)(signed char)(random_below(random, 255) - 127);
         else (void)attn_convert(1, &x, ATTN_F64, to + n * bytes, dtype, NULL);
     }
     return to;
@@ -73,8 +88,8 @@ void requests_draw(requests *r, const serving *how, int count, random_state *ran
         order[p] = order[place];
         order[place] = (int32_t)p;
     }
-    r->pages_k = scratch((how->joined ? 2 : 1) * r->pages * rows * how->dim, size);
-    r->pages_v = how->joined ? r->pages_k + (size_t)(rows * how->dim) * size : scratch(r->pages * rows * how->dim, size);
+    r->pages_k = scratch((how->joined ? 2 : 1) * r->pages * rows * row_of(how), size);
+    r->pages_v = how->joined ? r->pages_k + (size_t)(rows * row_of(how)) * size : scratch(r->pages * rows * row_of(how), size);
     if (how->dtype == ATTN_I8) r->pages_k_scale = scales(random, (how->joined ? 2 : 1) * r->pages * rows);
     if (how->dtype == ATTN_I8) r->pages_v_scale = how->joined ? r->pages_k_scale + rows : scales(random, r->pages * rows);
     for (int n = 0, next = 0; n < count; n++) {
@@ -82,11 +97,11 @@ void requests_draw(requests *r, const serving *how, int count, random_state *ran
         r->table[n] = order + next;
         next += (int)((T + how->page_size - 1) / how->page_size);
         r->q[n] = numbers(random, T * how->heads_q * how->dim, type_of_queries(how));
-        r->k[n] = numbers(random, of_keys * how->dim, how->dtype);
-        r->v[n] = numbers(random, of_keys * how->dim, how->dtype);
+        r->k[n] = numbers(random, of_keys * row_of(how), how->dtype);
+        r->v[n] = numbers(random, of_keys * row_of(how), how->dtype);
         r->o[n] = scratch(T * how->heads_q * how->dim, attn_dtype_size(type_of_queries(how)));
-        lay_in_pages(r, n, r->k[n], how->dim, size, r->pages_k);
-        lay_in_pages(r, n, r->v[n], how->dim, size, r->pages_v);
+        lay_in_pages(r, n, r->k[n], row_of(how), size, r->pages_k);
+        lay_in_pages(r, n, r->v[n], row_of(how), size, r->pages_v);
         if (how->dtype != ATTN_I8) continue;
         r->k_scale[n] = scales(random, of_keys), r->v_scale[n] = scales(random, of_keys);
         lay_in_pages(r, n, r->k_scale[n], 1, sizeof(float), (char *)r->pages_k_scale);
@@ -138,7 +153,7 @@ void requests_run_alone(requests *r, int n, int64_t first, int64_t count, int th
     const int64_t width = how->heads_q * (int64_t)how->dim, size = (int64_t)attn_dtype_size(type_of_queries(how));
     const attn_problem p = problem_of(r, 1, count, first + count);
     const attn_options options = options_of(r, threads);
-    const int64_t of_q[] = {0, how->dim, width, 1}, of_k[] = {0, how->dim, how->heads_kv * (int64_t)how->dim, 1};
+    const int64_t of_q[] = {0, how->dim, width, 1}, of_k[] = {0, row_of(how), how->heads_kv * row_of(how), 1};
     attn_tensors t = {.struct_size = sizeof t, .sink = how->sink ? attn_in(r->sinks) : (attn_input){0}};
     attn_plan *plan;
     attn_error error;
@@ -215,7 +230,7 @@ void requests_run_step(requests *r, const step *s, int scheduled, int threads, r
         memcpy(q + (size_t)l.starts_q[n] * row, r->q[n] + (size_t)s->first[n] * row, (size_t)s->count[n] * row);
     attn_call call = {.struct_size = sizeof call};
     attn_tensors t = {.struct_size = sizeof t, .call = &call, .sink = how->sink ? attn_in(r->sinks) : (attn_input){0}};
-    page_strides(how, how->dim, stride);
+    page_strides(how, row_of(how), stride);
     t.q = (attn_input){q, type_of_queries(how), {0}};
     t.o = (attn_output){o, type_of_queries(how), {0}};
     t.k = (attn_input){r->pages_k, how->dtype, {stride[0], stride[1], stride[2], 1}};

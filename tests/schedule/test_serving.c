@@ -10,12 +10,14 @@
 
 /* Heads, channels, window, sink, type, softcap, page size, token-major, lists, joined, capacity. */
 static const serving tables[] = {
-    {4, 4, 16, 0, 0, ATTN_F32, 0, 16, 0, 0, 0, 300, 0},   {8, 2, 32, 0, 1, ATTN_BF16, 0, 1, 1, 1, 1, 200, 0},
-    {8, 1, 64, 0, 0, ATTN_F32, 0, 64, 1, 0, 1, 700, 0},   {6, 2, 20, 50, 0, ATTN_F16, 3.5, 7, 0, 1, 0, 900, 0},
-    {32, 8, 16, 0, 0, ATTN_I8, 0, 32, 0, 1, 0, 260, 0},   {4, 2, 8, 700, 1, ATTN_F64, 0, 5, 1, 0, 0, 2400, 0},
-    {4, 1, 24, 0, 0, ATTN_BF16, 0, 128, 0, 0, 1, 600, 0}, {2, 2, 40, 30, 0, ATTN_I8, 0, 2, 1, 1, 1, 150, 0},
+    {4, 4, 16, 0, 0, ATTN_F32, 0, 16, 0, 0, 0, 300, 0},    {8, 2, 32, 0, 1, ATTN_BF16, 0, 1, 1, 1, 1, 200, 0},
+    {8, 1, 64, 0, 0, ATTN_F32, 0, 64, 1, 0, 1, 700, 0},    {6, 2, 20, 50, 0, ATTN_F16, 3.5, 7, 0, 1, 0, 900, 0},
+    {32, 8, 16, 0, 0, ATTN_I8, 0, 32, 0, 1, 0, 260, 0},    {4, 2, 8, 700, 1, ATTN_F64, 0, 5, 1, 0, 0, 2400, 0},
+    {4, 1, 24, 0, 0, ATTN_BF16, 0, 128, 0, 0, 1, 600, 0},  {2, 2, 40, 30, 0, ATTN_I8, 0, 2, 1, 1, 1, 150, 0},
+    {8, 2, 64, 0, 1, ATTN_Q4_1, 0, 16, 0, 1, 0, 180, 0},   {6, 2, 32, 40, 0, ATTN_Q8_0, 0, 3, 1, 0, 1, 200, 0},
+    {4, 1, 20, 0, 0, ATTN_F8_E4M3, 0, 8, 0, 0, 0, 150, 0},
 };
-enum { TABLES = sizeof tables / sizeof *tables, OF_TABLE = 25 };
+enum { TABLES = sizeof tables / sizeof *tables, OF_TABLE = 19 };
 
 /* Tokens that a request brings at once: its prompt and then one by one, or any number. */
 static int64_t draw_count(random_state *r, int64_t done, int64_t left, int chunks)

@@ -182,11 +182,12 @@ static void test_types(void **state)
 {
     (void)state;
     REJECTED(s.tensors.q.dtype = (attn_dtype)99, ATTN_ERR_ARGUMENT, "q.dtype is 99; it is not a type");
-    REJECTED(s.tensors.weights.dtype = (attn_dtype)14, ATTN_ERR_ARGUMENT, "weights.dtype is 14; it is not a type");
+    REJECTED(s.tensors.weights.dtype = (attn_dtype)19, ATTN_ERR_ARGUMENT, "weights.dtype is 19; it is not a type");
     REJECTED(s.tensors.q.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "q.dtype is i8; it must be f32, f64, f16 or bf16");
     REJECTED(s.tensors.k.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED,
-             "k.dtype is f64; it must be f32, f16, bf16 or i8, as q is not f64");
-    REJECTED(s.tensors.v.dtype = ATTN_U8, ATTN_ERR_UNSUPPORTED, "v.dtype is u8; it must be f32, f16, bf16 or i8, as q is not f64");
+             "k.dtype is f64; it must be f32, f16, bf16, i8, f8 or blocks, as q is not f64");
+    REJECTED(s.tensors.v.dtype = ATTN_U8, ATTN_ERR_UNSUPPORTED,
+             "v.dtype is u8; it must be f32, f16, bf16, i8, f8 or blocks, as q is not f64");
     REJECTED((s.tensors.q.dtype = ATTN_F64, s.tensors.o.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
              "o.dtype is f32; it must be f64, as q is f64");
     REJECTED(s.tensors.mask.dtype = ATTN_F32, ATTN_ERR_UNSUPPORTED, "mask.dtype is f32; it must be bool or u8");
@@ -201,14 +202,14 @@ static void test_types(void **state)
     REJECTED((s.tensors.q.dtype = ATTN_F64, s.tensors.k.dtype = ATTN_I8, s.tensors.k_scale = attn_in(s.q)), ATTN_ERR_UNSUPPORTED,
              "k.dtype is i8; it must be f64, as q is f64");
     REJECTED((small_backward(&s), s.tensors.v.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
-             "v.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients");
+             "v.dtype is i8 and op is not ATTN_FORWARD; quantised keys and values have no gradients");
     REJECTED((s.problem.op = ATTN_JVP, s.tensors.k.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
-             "k.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients");
+             "k.dtype is i8 and op is not ATTN_FORWARD; quantised keys and values have no gradients");
     REJECTED((s.tensors.k.dtype = ATTN_I8, s.tensors.k_scale = (attn_input){s.q, ATTN_F16, {0}}), ATTN_ERR_UNSUPPORTED,
              "k_scale.dtype is f16; it must be f32");
     REJECTED(s.tensors.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "k_scale is missing; k.dtype is i8");
     REJECTED(s.tensors.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "v_scale is missing; v.dtype is i8");
-    REJECTED(s.tensors.v_scale = attn_in(s.q), ATTN_ERR_ARGUMENT, "v_scale is set and v.dtype is not i8");
+    REJECTED(s.tensors.v_scale = attn_in(s.q), ATTN_ERR_ARGUMENT, "v_scale is set and v.dtype is neither i8 nor f8");
     REJECTED((s.tensors.k.dtype = ATTN_I8, s.tensors.k_scale.data = (char *)s.q + 2), ATTN_ERR_ARGUMENT,
              "k_scale is not aligned to its elements of 4 bytes");
     ACCEPTED((s.tensors.k.dtype = s.tensors.v.dtype = ATTN_I8, s.tensors.k_scale = s.tensors.v_scale = attn_in(s.q)));

@@ -29,16 +29,17 @@ attn_status attn_append_plan(attn_transfer_walk *walk, const attn_append *call, 
 {
     const attn_cache *c = &call->cache;
     const int slots = attn_append_has_slots(call),
-              written = c->heads_kv > 0 && (c->dim_qk > 0 || c->dim_v > 0 || c->k.dtype == ATTN_I8 || c->v.dtype == ATTN_I8);
+              written = c->heads_kv > 0 && (c->dim_qk > 0 || c->dim_v > 0 || c->k_scale.data || c->v_scale.data);
     /* What is written fits memory; of no heads or channels there may be 2^48 tokens. */
-    *walk = (attn_transfer_walk){.tokens = !written ? 0
-                                           : slots  ? call->tokens.len
-                                                    : c->batch * call->longest,
-                                 .find = slots ? find_slot : find_in_entry,
-                                 .context = call,
-                                 .tensor = {{c->heads_kv, c->dim_qk, call->tokens.k, c->k, c->k_scale, c->rope},
-                                            {c->heads_kv, c->dim_v, call->tokens.v, c->v, c->v_scale, NULL}},
-                                 .tensors = 2};
+    *walk = (attn_transfer_walk){
+        .tokens = !written ? 0
+                  : slots  ? call->tokens.len
+                           : c->batch * call->longest,
+        .find = slots ? find_slot : find_in_entry,
+        .context = call,
+        .tensor = {{c->heads_kv, c->dim_qk, call->tokens.k, c->k, c->k_scale, c->rope, attn_cache_gives_scale(&c->k, &c->k_scale)},
+                   {c->heads_kv, c->dim_v, call->tokens.v, c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale)}},
+        .tensors = 2};
     return attn_transfer_plan(walk, options, 0, error);
 }
 

@@ -68,8 +68,8 @@ static attn_status fill_tensors(const attn_append *call, const attn_problem *p, 
     }
     t->k = read_from(&cache->k);
     t->v = read_from(&cache->v);
-    if (cache->k.dtype == ATTN_I8) t->k_scale = read_from(&cache->k_scale);
-    if (cache->v.dtype == ATTN_I8) t->v_scale = read_from(&cache->v_scale);
+    if (cache->k.dtype == ATTN_I8 || cache->k_scale.data) t->k_scale = read_from(&cache->k_scale);
+    if (cache->v.dtype == ATTN_I8 || cache->v_scale.data) t->v_scale = read_from(&cache->v_scale);
     t->lengths_q = attn_in(r->lengths_q);
     t->lengths_kv = attn_in(r->lengths_kv);
     if (cache->page_table.data)

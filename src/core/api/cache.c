@@ -33,28 +33,36 @@ static attn_status check_sizes(const attn_cache *cache, int slots, attn_error *e
     return ATTN_OK;
 }
 
-/* Fills in dense strides and the default type of keys or values, of a cache or of new tokens; `allows_i8`: int8 is allowed. */
-static attn_status resolve_rows(attn_input *slot, const char *name, const int64_t shape[4], attn_dtype natural, int allows_i8,
-                                attn_error *error)
+/* Fills in dense strides and the default type of keys or values, of a cache or of new tokens, [.., .., .., dim];
+ * `allows_quantised`: their formats are allowed. */
+static attn_status resolve_rows(attn_input *slot, const char *name, const int64_t channels[4], attn_dtype natural,
+                                int allows_quantised, attn_error *error)
 {
+    const attn_dtype dtype = slot->dtype ? slot->dtype : natural;
+    const int64_t shape[4] = {channels[0], channels[1], channels[2], attn_row_elements(dtype, channels[3])};
+    CHECK((dtype >= ATTN_F32 && dtype <= ATTN_BF16) || (allows_quantised && attn_is_quantised(dtype)), ATTN_ERR_UNSUPPORTED,
+          "%s is %s; it must be f32, f64, f16%s", name, attn_dtype_name(dtype),
+          allows_quantised ? ", bf16, i8, f8 or blocks" : " or bf16");
+    CHECK(!attn_is_blocks(dtype) || channels[3] % ATTN_BLOCK == 0, ATTN_ERR_SHAPE,
+          "%s is %s and its rows have %" PRId64 " channels; blocks need a multiple of %d", name, attn_dtype_name(dtype),
+          channels[3], ATTN_BLOCK);
     TRY(slot_resolve(slot, name, shape, natural, error));
-    CHECK((slot->dtype >= ATTN_F32 && slot->dtype <= ATTN_BF16) || (allows_i8 && slot->dtype == ATTN_I8), ATTN_ERR_UNSUPPORTED,
-          "%s is %s; it must be f32, f64, f16%s", name, attn_dtype_name(slot->dtype), allows_i8 ? ", bf16 or i8" : " or bf16");
     CHECK(slot->stride[3] == 1 || shape[3] <= 1, ATTN_ERR_STRIDE,
           "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, slot->stride[3]);
     return ATTN_OK;
 }
 
 /* The same for a slot of the cache, which is written in place. */
-static attn_status resolve_output(attn_output *slot, const char *name, const int64_t shape[4], attn_dtype natural, int allows_i8,
-                                  attn_error *error)
+static attn_status resolve_output(attn_output *slot, const char *name, const int64_t shape[4], attn_dtype natural,
+                                  int allows_quantised, int broadcasts, attn_error *error)
 {
     attn_input s = slot_of(slot);
-    TRY(resolve_rows(&s, name, shape, natural, allows_i8, error));
+    TRY(resolve_rows(&s, name, shape, natural, allows_quantised, error));
     const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
     for (int axis = 0; axis < 4; axis++)
-        CHECK(s.stride[axis] != 0 || shape[axis] <= 1 || !some, ATTN_ERR_STRIDE,
+        CHECK(broadcasts || s.stride[axis] != 0 || shape[axis] <= 1 || !some, ATTN_ERR_STRIDE,
               "%s.stride[%d] is 0; a cache is written and cannot broadcast", name, axis);
+    if (broadcasts) s.stride[3] = 1; /* so that strides of 0 are not taken for dense */
     slot->dtype = s.dtype;
     memcpy(slot->stride, s.stride, sizeof s.stride);
     return ATTN_OK;
@@ -73,30 +81,35 @@ attn_status attn_cache_resolve_index(attn_input *slot, const char *name, int64_t
     return ATTN_OK;
 }
 
-/* `some`: the cache has entries that may be written. */
+/* i8 has scales, and f8 may have them, its caller's if all tokens share one.  `some`: the cache has entries that may be written. */
 static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t tokens, int some, attn_error *error)
 {
     const int64_t shape[4] = {entries, cache->heads_kv, tokens, 1};
     const struct {
         const char *name, *label, *tensor;
-        attn_dtype dtype;
+        const attn_output *rows;
         attn_output *slot;
-    } both[] = {{"k_scale", "cache: k_scale", "k", cache->k.dtype, &cache->k_scale},
-                {"v_scale", "cache: v_scale", "v", cache->v.dtype, &cache->v_scale}};
+    } both[] = {{"k_scale", "cache: k_scale", "k", &cache->k, &cache->k_scale},
+                {"v_scale", "cache: v_scale", "v", &cache->v, &cache->v_scale}};
     for (int i = 0; i < 2; i++) {
         const attn_input given = slot_of(both[i].slot);
-        if (both[i].dtype != ATTN_I8) {
-            CHECK(slot_is_absent(&given), ATTN_ERR_ARGUMENT, "cache: %s is set and %s is %s; only i8 has scales", both[i].name,
-                  both[i].tensor, attn_dtype_name(both[i].dtype));
+        const attn_dtype dtype = both[i].rows->dtype;
+        if (dtype != ATTN_I8 && !attn_is_f8(dtype)) {
+            CHECK(slot_is_absent(&given), ATTN_ERR_ARGUMENT, "cache: %s is set and %s is %s; only i8 and f8 have scales",
+                  both[i].name, both[i].tensor, attn_dtype_name(dtype));
             continue;
         }
-        CHECK(given.data || !some, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].tensor, both[i].name);
-        TRY(resolve_output(both[i].slot, both[i].label, shape, ATTN_F32, 0, error));
+        CHECK(given.data || !some || dtype != ATTN_I8, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].tensor,
+              both[i].name);
+        if (dtype != ATTN_I8 && slot_is_absent(&given)) continue;
+        TRY(resolve_output(both[i].slot, both[i].label, shape, ATTN_F32, 0, attn_cache_gives_scale(both[i].rows, both[i].slot),
+                           error));
         CHECK(both[i].slot->dtype == ATTN_F32, ATTN_ERR_UNSUPPORTED, "cache: %s is %s; it must be f32", both[i].name,
               attn_dtype_name(both[i].slot->dtype));
     }
-    CHECK(!cache->rope || cache->k.dtype != ATTN_I8 || cache->dim_qk <= ATTN_ROTATED_CHANNELS, ATTN_ERR_UNSUPPORTED,
-          "cache: k is i8 and rotated, and dim_qk is %" PRId64 "; it must be at most %d", cache->dim_qk, ATTN_ROTATED_CHANNELS);
+    CHECK(!cache->rope || !attn_is_quantised(cache->k.dtype) || cache->dim_qk <= ATTN_ROTATED_CHANNELS, ATTN_ERR_UNSUPPORTED,
+          "cache: k is %s and rotated, and dim_qk is %" PRId64 "; it must be at most %d", attn_dtype_name(cache->k.dtype),
+          cache->dim_qk, ATTN_ROTATED_CHANNELS);
     return ATTN_OK;
 }
 
@@ -182,13 +195,14 @@ static attn_status check_no_overlap(const attn_append *call, attn_error *error)
     const attn_cache *const c = &call->cache;
     const int64_t entries = attn_cache_has_pages(c) ? c->pages : c->batch,
                   capacity = attn_cache_has_pages(c) ? c->page_size : c->capacity;
-    const int64_t k[4] = {entries, c->heads_kv, capacity, c->dim_qk}, v[4] = {entries, c->heads_kv, capacity, c->dim_v},
+    const int64_t k[4] = {entries, c->heads_kv, capacity, attn_row_elements(c->k.dtype, c->dim_qk)},
+                  v[4] = {entries, c->heads_kv, capacity, attn_row_elements(c->v.dtype, c->dim_v)},
                   scale[4] = {entries, c->heads_kv, capacity, 1};
     places p;
     TRY(check_itself("k", &c->k, k, error));
     TRY(check_itself("v", &c->v, v, error));
-    TRY(check_itself("k_scale", &c->k_scale, scale, error));
-    TRY(check_itself("v_scale", &c->v_scale, scale, error));
+    if (!attn_cache_gives_scale(&c->k, &c->k_scale)) TRY(check_itself("k_scale", &c->k_scale, scale, error));
+    if (!attn_cache_gives_scale(&c->v, &c->v_scale)) TRY(check_itself("v_scale", &c->v_scale, scale, error));
     attn_append_places(&p, call);
     return places_check(&p, "cache", error);
 }
@@ -252,8 +266,8 @@ attn_status attn_append_read(attn_append *call, const attn_cache *given, const a
     const int64_t entries = paged ? cache->pages : cache->batch, capacity = paged ? cache->page_size : cache->capacity;
     const int64_t k_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_qk},
                   v_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_v};
-    TRY(resolve_output(&cache->k, "cache: k", k_shape, ATTN_F32, 1, error));
-    TRY(resolve_output(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
+    TRY(resolve_output(&cache->k, "cache: k", k_shape, ATTN_F32, 1, 0, error));
+    TRY(resolve_output(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, 0, error));
     TRY(check_lengths(cache, error));
     TRY(check_scales(cache, entries, capacity, has_entries(cache, slots), error));
     TRY(check_tokens(call, error));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * quantise.c - attn_quantise: rows as int8, each row with its scale. */
+ * quantise.c - attn_quantise: rows in a format of keys and values. */
 #include "../../common/bound.h"
 #include "attn/cache.h"
 #include "transfer.h"
@@ -23,12 +23,19 @@ attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, cons
     bound_tensor from, to, scale;
     CHECK(rows >= 0 && dim >= 0, ATTN_ERR_SHAPE, "quantise: %s (%" PRId64 ") is negative", rows < 0 ? "rows" : "dim",
           rows < 0 ? rows : dim);
+    const attn_dtype type = values && values->dtype ? values->dtype : ATTN_I8;
+    const int has_scales = scales && (scales->data || !attn_is_quantised(type) || type == ATTN_I8);
+    CHECK(!attn_is_blocks(type) || dim % ATTN_BLOCK == 0, ATTN_ERR_SHAPE,
+          "quantise: values is %s and dim is %" PRId64 "; blocks need a multiple of %d", attn_dtype_name(type), dim, ATTN_BLOCK);
+    CHECK(!attn_is_blocks(type) || !has_scales, ATTN_ERR_ARGUMENT, "quantise: scales is set and values is %s, which has its own",
+          attn_dtype_name(type));
     const bound_rule of_src = {"src", {1, 1, rows, dim}, ATTN_F32, BOUND_FLOAT, 0, 1},
-                     of_values = {"values", {1, 1, rows, dim}, ATTN_I8, BOUND_I8, 0, 1},
+                     of_values = {"values", {1, 1, rows, attn_row_elements(type, dim)}, ATTN_I8, BOUND_QUANTISED, 0, 1},
                      of_scales = {"scales", {1, 1, rows, 1}, ATTN_F32, BOUND_F32, 0, 0};
     TRY(bound_input(&call, of_src, src, &from, error));
     TRY(bound_output(&call, of_values, values, &to, error));
-    TRY(bound_output(&call, of_scales, scales, &scale, error));
+    scale = (bound_tensor){.data = NULL};
+    if (has_scales || type == ATTN_I8) TRY(bound_output(&call, of_scales, scales, &scale, error));
     TRY(bound_no_overlap(&call, error));
     attn_transfer_walk walk = {.tokens = rows, .find = find_row, .tensors = 1};
     const attn_output read = output_of(&from);

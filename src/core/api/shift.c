@@ -43,13 +43,14 @@ static attn_status run(const moves *m, int64_t entries, int64_t each, attn_trans
                        attn_error *error)
 {
     const attn_cache *c = m->cache;
-    const int written = c->heads_kv > 0 && (c->dim_qk > 0 || c->dim_v > 0 || c->k.dtype == ATTN_I8 || c->v.dtype == ATTN_I8);
-    attn_transfer_walk walk = {.tokens = written ? entries * each : 0, /* which then fit the cache's memory, or the list of slots */
-                               .find = find,
-                               .context = m,
-                               .tensor = {{c->heads_kv, c->dim_qk, slot_of(&c->k), c->k, c->k_scale, rope},
-                                          {c->heads_kv, c->dim_v, slot_of(&c->v), c->v, c->v_scale, NULL}},
-                               .tensors = 2};
+    const int written = c->heads_kv > 0 && (c->dim_qk > 0 || c->dim_v > 0 || c->k_scale.data || c->v_scale.data);
+    attn_transfer_walk walk = {
+        .tokens = written ? entries * each : 0, /* which then fit the cache's memory, or the list of slots */
+        .find = find,
+        .context = m,
+        .tensor = {{c->heads_kv, c->dim_qk, slot_of(&c->k), c->k, c->k_scale, rope, attn_cache_gives_scale(&c->k, &c->k_scale)},
+                   {c->heads_kv, c->dim_v, slot_of(&c->v), c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale)}},
+        .tensors = 2};
     TRY(attn_transfer_plan(&walk, NULL, 1, error));
     attn_run_transfer(&walk);
     return ATTN_OK;
@@ -76,8 +77,8 @@ attn_status attn_cache_shift(const attn_cache *cache, int64_t keep, const attn_i
     CHECK(drop && (drop->data || c->batch == 0), ATTN_ERR_ARGUMENT, "cache: drop is NULL");
     m.drop = *drop;
     TRY(attn_cache_resolve_index(&m.drop, "cache: drop", c->batch, 0, error));
-    CHECK(!c->rope || c->k.dtype != ATTN_I8 || c->dim_qk == 0, ATTN_ERR_UNSUPPORTED,
-          "cache: k is i8 and rotated; a shift would quantise it again");
+    CHECK(!c->rope || !attn_is_quantised(c->k.dtype) || c->dim_qk == 0, ATTN_ERR_UNSUPPORTED,
+          "cache: k is %s and rotated; a shift would quantise it again", attn_dtype_name(c->k.dtype));
     for (int64_t b = 0; b < c->batch; b++) {
         const int64_t held = attn_cache_lengths(c)[b], less = attn_cache_index(&m.drop, b);
         CHECK(less >= 0 && (less == 0 || (keep <= held && less <= held - keep)), ATTN_ERR_ARGUMENT,

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "names.h"
+
 _Static_assert((int)ATTN_FEATURES <= 64, "one bit each");
 
 attn_feature_set attn_features_of(const attn_resolved *p)

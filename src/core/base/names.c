@@ -20,6 +20,11 @@ static const struct {
     [ATTN_U32] = {"u32", 4},
     [ATTN_I64] = {"i64", 8},
     [ATTN_U64] = {"u64", 8},
+    [ATTN_F8_E4M3] = {"f8_e4m3", 1},
+    [ATTN_F8_E5M2] = {"f8_e5m2", 1},
+    [ATTN_Q8_0] = {"q8_0", 34},
+    [ATTN_Q4_0] = {"q4_0", 18},
+    [ATTN_Q4_1] = {"q4_1", 20},
 };
 
 static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon"};

@@ -3,12 +3,19 @@
 #ifndef ATTN_BASE_NAMES_H
 #define ATTN_BASE_NAMES_H
 
+#include "../../common/formats.h"
 #include "attn/attn.h"
 
 /* What attn_dtype_size, attn_dtype_name and attn_isa_name return. */
 size_t attn_dtype_bytes(attn_dtype dtype);
 const char *attn_dtype_text(attn_dtype dtype);
 const char *attn_isa_text(attn_isa isa);
+
+/* Bytes of a row of so many channels. */
+static inline int64_t attn_row_bytes(attn_dtype dtype, int64_t dim)
+{
+    return attn_row_elements(dtype, dim) * (int64_t)attn_dtype_bytes(dtype);
+}
 
 /* Element i of an array of ATTN_F32 or ATTN_F64. */
 static inline double attn_real_at(const void *array, attn_dtype dtype, int64_t i)

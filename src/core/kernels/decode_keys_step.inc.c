@@ -22,7 +22,8 @@
     FUNCTION_FOR_KEYS(f, _f16, ATTN_F16, parameters, __VA_ARGS__)                                                                  \
     FUNCTION_FOR_KEYS(f, _i8, ATTN_I8, parameters, __VA_ARGS__)                                                                    \
     FUNCTION_FOR_KEYS(f, _bf16, ATTN_BF16, parameters, __VA_ARGS__)
-/* The types that keys do not have.  Without a `default`, a new type fails to compile here instead of being read as another. */
+/* The types that keys do not have in place: f8 and blocks are unpacked first.  Without a `default`, a new type fails to compile
+ * here instead of being read as another. */
 #define NOT_KEYS                                                                                                                   \
     case ATTN_DTYPE_DEFAULT:                                                                                                       \
     case ATTN_F64:                                                                                                                 \
@@ -33,7 +34,12 @@
     case ATTN_I32:                                                                                                                 \
     case ATTN_U32:                                                                                                                 \
     case ATTN_I64:                                                                                                                 \
-    case ATTN_U64
+    case ATTN_U64:                                                                                                                 \
+    case ATTN_F8_E4M3:                                                                                                             \
+    case ATTN_F8_E5M2:                                                                                                             \
+    case ATTN_Q8_0:                                                                                                                \
+    case ATTN_Q4_0:                                                                                                                \
+    case ATTN_Q4_1
 #define EACH_KEYS(f, dtype, ...)                                                                                                   \
     do {                                                                                                                           \
         switch (dtype) {                                                                                                           \

@@ -109,13 +109,14 @@ VF_INLINE void load_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, cons
     }
 }
 
+#if REAL_BITS == 32
+#include "unpack_step.inc.c"
+#endif
+
 static void step_load_rows(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld)
 {
 #if REAL_BITS == 32
-    if (dtype == ATTN_I8) {
-        load_rows_as(ATTN_I8, n, dim, src, stride, dst, ld);
-        return;
-    }
+    if (unpack_rows(n, dim, src, dtype, stride, dst, ld)) return;
 #endif
     EACH_STORAGE_TYPE(load_rows_as, dtype, n, dim, src, stride, dst, ld);
 }

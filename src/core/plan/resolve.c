@@ -14,7 +14,8 @@ enum {
     HALVES = 1u << ATTN_F16 | 1u << ATTN_BF16,
     FLOATS = HALVES | 1u << ATTN_F32 | 1u << ATTN_F64,
     BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8,
-    WORDS = 1u << ATTN_U64 | 1u << ATTN_I64
+    WORDS = 1u << ATTN_U64 | 1u << ATTN_I64,
+    QUANTISED = 1u << ATTN_I8 | 1u << ATTN_F8_E4M3 | 1u << ATTN_F8_E5M2 | 1u << ATTN_Q8_0 | 1u << ATTN_Q4_0 | 1u << ATTN_Q4_1
 };
 
 typedef struct types {
@@ -36,7 +37,7 @@ static types types_of(attn_type_rule rule, attn_dtype query, attn_dtype like)
         return (types){FLOATS, ATTN_F32, "f32, f64, f16 or bf16", 0};
     case ATTN_TYPE_KEY:
         return wide ? (types){same, stored, same_text, 1}
-                    : (types){same | 1u << ATTN_I8, stored, "f32, f16, bf16 or i8, as q is not f64", 1};
+                    : (types){same | QUANTISED, stored, "f32, f16, bf16, i8, f8 or blocks, as q is not f64", 1};
     case ATTN_TYPE_SAME:
         return (types){same, stored, same_text, 1};
     case ATTN_TYPE_STORED:
@@ -71,8 +72,7 @@ static attn_status resolve_dtype(const attn_tensor_row *row, attn_planned_tensor
         t->at.dtype = expected->natural;
         return ATTN_OK;
     }
-    CHECK_TENSOR(dtype >= ATTN_F32 && dtype <= ATTN_U64, t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %d; it is not a type",
-                 row->name, (int)dtype);
+    CHECK_TENSOR(attn_is_dtype(dtype), t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %d; it is not a type", row->name, (int)dtype);
     /* In each family q comes first. */
     CHECK_TENSORS(expected->allowed >> dtype & 1, t->number, expected->of_query ? 0 : -1, ATTN_ERR_UNSUPPORTED,
                   "%s.dtype is %s; it must be %s", row->name, attn_dtype_text(dtype), expected->text);
@@ -141,7 +141,7 @@ static attn_status resolve_strides(const attn_tensor_row *row, attn_planned_tens
 attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *t, const int64_t shape[4], attn_error *error)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(t->at.dtype);
-    const int shift = (size >= 2) + (size >= 4) + (size >= 8); /* sizes are powers of 2, and divisions slow */
+    const int shift = (size >= 2) + (size >= 4) + (size >= 8) + 3 * (size > 8); /* 64 for a block; divisions are slow */
     int64_t span = 0, below = 0, step;
     t->low = t->high = 0;
     if (!has_elements(shape)) return ATTN_OK;
@@ -196,6 +196,7 @@ attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_ten
     for (int axis = 0; shrinks && axis < 4; axis++)
         if (broadcasts(&family->rows[primal->number], primal, axis)) t->shape[axis] = 1;
     TRY(resolve_dtype(row, t, &allowed, error));
+    t->shape[3] = attn_row_elements(t->at.dtype, t->shape[3]);
     TRY(resolve_strides(row, t, error));
     for (int axis = 0; shrinks && axis < 4; axis++)
         if (broadcasts(&family->rows[primal->number], primal, axis)) t->at.stride[axis] = 0;

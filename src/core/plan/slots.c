@@ -151,7 +151,7 @@ static attn_status bind(const attn_tensor_row *row, const attn_planned_tensor *t
     }
     if (empty) return ATTN_OK;
     const size_t size = attn_dtype_bytes(t->at.dtype);
-    CHECK_TENSOR(((uintptr_t)slot->data & (size - 1)) == 0, t->number, ATTN_ERR_ARGUMENT,
+    CHECK_TENSOR(attn_is_blocks(t->at.dtype) || ((uintptr_t)slot->data & (size - 1)) == 0, t->number, ATTN_ERR_ARGUMENT,
                  "%s is not aligned to its elements of %zu bytes", row->name, size);
     *pointer = (void *)(uintptr_t)slot->data;
     return ATTN_OK;

@@ -15,7 +15,7 @@ static attn_status check_lists_of_heads(const attn_resolved *p, attn_error *erro
                                         ATTN_USES(PACKED) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) | ATTN_USES(RANGES) |
                                         ATTN_USES(LEAST_DISTANCE) | ATTN_USES(MASK) | ATTN_USES(TREE) | ATTN_USES(BIAS) |
                                         ATTN_USES(BIAS_TABLE) | ATTN_USES(ALIBI) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP) |
-                                        ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS);
+                                        ATTN_USES(SCALES) | ATTN_USES(QUANTISED) | ATTN_USES(GROUPS);
     int64_t lists;
     if (!p->mask.block_heads) return ATTN_OK;
     CHECK_TENSOR(p->has.block_starts, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT,

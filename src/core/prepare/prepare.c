@@ -294,7 +294,7 @@ static int open_keys(const call *c, int64_t worker, int64_t number, attn_task *t
     if (keys->low >= keys->high) return 0;
     w->kernel.storage->load_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k, &p->at.k, first),
                                  p->at.k.dtype, p->at.k.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
-    if (p->at.k.dtype == ATTN_I8)
+    if (p->has.k_scale)
         w->kernel.storage->scale_rows(keys->high - keys->low, p->shape.dim_qk,
                                       attn_key_row(task, c->args->k_scale, &p->at.k_scale, first), p->at.k_scale.stride[2],
                                       of_worker(c, worker, c->prepare->in), p->shape.dim_qk);

@@ -17,7 +17,7 @@ static void *gather_rows(const attn_task *task, const attn_key_rows *from, int64
         void *at = to + (j - low) * ld * (int64_t)attn_dtype_bytes(w->compute);
         if (from->pairs) w->kernel.pairs->load_rows(n, dim, run, layout->stride[2], at);
         else w->kernel.storage->load_rows(n, dim, run, layout->dtype, layout->stride[2], at, ld);
-        if (layout->dtype == ATTN_I8)
+        if (from->scales && attn_is_quantised(layout->dtype)) /* (prepared keys are not) */
             w->kernel.storage->scale_rows(n, dim, attn_key_run(task, from->scales, from->scale_layout, j, &n),
                                           from->scale_layout->stride[2], at, ld);
         j += n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * fixed_point_f32.c - attn_fixed_point_f32_avx512_vnni: decode over i8 keys and values in integers, for AVX512_VNNI. */
+ * fixed_point_f32.c - attn_fixed_point_f32_avx512_vnni: decode over i8 keys and values, and keys of blocks, in integers, for
+ * AVX512_VNNI. */
 #if defined(__x86_64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 32
 #include "../vec/avx512.h"
@@ -17,6 +18,8 @@
 #include "../vec/avx512_fixed_point.h"
 
 #include "../fixed_point_step.inc.c"
+
+#include "../fixed_point_blocks_step.inc.c"
 
 const attn_fixed_point_part attn_fixed_point_f32_avx512_vnni = ATTN_FIXED_POINT_PART;
 

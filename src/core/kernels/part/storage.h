@@ -14,9 +14,10 @@ typedef struct attn_storage_part {
     void (*pack_query)(int width, int64_t rows, int64_t dim, const void *q, attn_dtype dtype, int64_t stride, double scale,
                        void *Qt);
 
-    /* dst[i*ld + c] = (T)src[i*stride + c] for n rows: copies 16-bit or badly strided keys and values into compact rows of T. */
+    /* dst[i*ld + c] = (T)src[i*stride + c] for n rows: copies narrow or badly strided keys and values into compact rows of T.  Of
+     * blocks, whose rows are `stride` blocks apart, it writes the channels. */
     void (*load_rows)(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld);
-    /* X[i*ld + c] *= factors[i*stride] for n rows: dequantises integers. */
+    /* X[i*ld + c] *= factors[i*stride] for n rows: dequantises i8 and f8. */
     void (*scale_rows)(int64_t n, int64_t dim, const void *factors, int64_t stride, void *X, int64_t ld);
 
     /* dst[i*stride + j] = factor * X[j][i] for `rows` lanes i and n rows j of a tile buffer; rounded once to dtype. */

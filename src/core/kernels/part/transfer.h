@@ -30,7 +30,7 @@ typedef struct attn_transfer_part {
                    attn_transfer_rows to);
     /* Copies the first dim channels of each row.  to may be from, if the types are equal. */
     void (*convert)(int64_t rows, int64_t dim, attn_transfer_rows from, attn_transfer_rows to);
-    /* One row of attn_quantise. */
+    /* One row of attn_quantise, as i8. */
     void (*quantise)(int64_t dim, const void *row, attn_dtype dtype, int8_t *values, float *scale);
 } attn_transfer_part;
 

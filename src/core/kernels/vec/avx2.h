@@ -102,6 +102,8 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
     case ATTN_F16:
     case ATTN_BF16:
     case ATTN_I8:
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
         return hf_load_as(dtype, base, index);
     case ATTN_F64:
         return _mm256_set_m128(narrow((const double *)(const void *)(p + 32)), narrow((const double *)(const void *)p));

@@ -118,6 +118,16 @@ VF_INLINE __m256 narrow(const void *p)
     return _mm512_cvtpd_ps(near);
 }
 
+/* half_of_f8 for 16 bytes. */
+VF_INLINE __m256i halves_of_16_f8(attn_dtype dtype, __m128i bytes)
+{
+    const __m256i x = _mm256_cvtepi8_epi16(bytes), size = _mm256_and_si256(x, _mm256_set1_epi16(0x7f));
+    if (dtype == ATTN_F8_E5M2) return _mm256_slli_epi16(x, 8);
+    const __m256i nan = _mm256_and_si256(_mm256_add_epi16(size, _mm256_set1_epi16(1)), _mm256_set1_epi16(0x80));
+    const __m256i sign = _mm256_and_si256(x, _mm256_set1_epi16(-32768));
+    return _mm256_or_si256(sign, _mm256_slli_epi16(_mm256_or_si256(size, nan), 7));
+}
+
 VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
 {
     const char *p = (const char *)base + index * bytes_of(dtype);
@@ -134,6 +144,9 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
     }
     case ATTN_I8:
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)));
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
+        return _mm512_mul_ps(_mm512_cvtph_ps(halves_of_16_f8(dtype, load_16_bytes(p))), _mm512_set1_ps(f8_factor(dtype)));
     default:
         return _mm512_castsi512_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
     }

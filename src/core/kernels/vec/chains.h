@@ -17,6 +17,15 @@ VF_INLINE hf hf_load(const real *p) { return _mm256_loadu_ps(p); }
 VF_INLINE void hf_store(real *p, hf v) { _mm256_storeu_ps(p, v); }
 VF_INLINE hf hf_add(hf a, hf b) { return _mm256_add_ps(a, b); }
 VF_INLINE hf hf_fma(hf a, hf b, hf c) { return _mm256_fmadd_ps(a, b, c); }
+/* half_of_f8 for eight bytes. */
+VF_INLINE __m128i halves_of_f8(attn_dtype dtype, __m128i bytes)
+{
+    if (dtype == ATTN_F8_E5M2) return _mm_unpacklo_epi8(_mm_setzero_si128(), bytes);
+    const __m128i x = _mm_cvtepi8_epi16(bytes), size = _mm_and_si128(x, _mm_set1_epi16(0x7f));
+    const __m128i nan = _mm_and_si128(_mm_add_epi16(size, _mm_set1_epi16(1)), _mm_set1_epi16(0x80));
+    return _mm_or_si128(_mm_and_si128(x, _mm_set1_epi16(-32768)), _mm_slli_epi16(_mm_or_si128(size, nan), 7));
+}
+
 VF_INLINE hf hf_load_as(attn_dtype dtype, const void *base, int64_t index)
 {
     const char *p = (const char *)base + index * bytes_of(dtype);
@@ -29,6 +38,10 @@ VF_INLINE hf hf_load_as(attn_dtype dtype, const void *base, int64_t index)
         __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
         return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
     }
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
+        return _mm256_mul_ps(_mm256_cvtph_ps(halves_of_f8(dtype, _mm_loadl_epi64((const __m128i *)(const void *)p))),
+                             _mm256_set1_ps(f8_factor(dtype)));
     default:
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
     }

@@ -111,11 +111,25 @@ typedef uint64_t power_bits;
 static const power_bits power_corrections[8] = {POWER_CORRECTIONS(POWER_CORRECTION)};
 enum { POWER_SHIFT = REAL_BITS == 32 ? 20 : 49 }; /* from the lowest bit to the eighths below the exponent */
 
-/* Bytes of an element of a caller's tensor. */
+/* Bytes of an element of a caller's tensor, or of a block. */
 VF_INLINE int64_t bytes_of(attn_dtype dtype)
 {
-    return dtype == ATTN_F64 ? 8 : dtype == ATTN_F32 ? 4 : dtype == ATTN_F16 || dtype == ATTN_BF16 ? 2 : 1;
+    return dtype == ATTN_F64                         ? 8
+           : dtype == ATTN_F32                       ? 4
+           : dtype == ATTN_F16 || dtype == ATTN_BF16 ? 2
+           : dtype == ATTN_Q8_0                      ? 34
+           : dtype == ATTN_Q4_0                      ? 18
+           : dtype == ATTN_Q4_1                      ? 20
+                                                     : 1;
 }
+
+/* The bits of an f16 that is an f8, or, for e4m3, 2^-8 times it: the exponent moves to its place, and a NaN gets that of f16. */
+VF_INLINE uint16_t half_of_f8(attn_dtype dtype, uint8_t bits)
+{
+    const unsigned size = bits & 0x7fu, nan = (size + 1) >> 7;
+    return (uint16_t)(dtype == ATTN_F8_E5M2 ? (unsigned)bits << 8 : (bits & 0x80u) << 8 | nan << 14 | size << 7);
+}
+VF_INLINE float f8_factor(attn_dtype dtype) { return dtype == ATTN_F8_E4M3 ? 256 : 1; }
 
 /* Element `index` of a caller's tensor as a real; a finite f64 stays finite in f32. */
 VF_INLINE real real_at(attn_dtype dtype, const void *base, int64_t index)
@@ -140,6 +154,9 @@ VF_INLINE real real_at(attn_dtype dtype, const void *base, int64_t index)
         return (real)wide;
     case ATTN_I8:
         return (real) * (const signed char *)p;
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
+        return (real)attn_f32_of_f16(half_of_f8(dtype, *(const uint8_t *)p)) * (real)f8_factor(dtype);
     default:
         return *p != 0;
     }

@@ -88,6 +88,15 @@ VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return vbslq_f32(mask, yes, no)
 VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t) { return vcgeq_u32(vld1q_u32(p), vdupq_n_u32(t)); }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return vcvtq_f32_s32(vld1q_s32(p)); }
 
+/* half_of_f8 for the first four bytes. */
+VF_INLINE uint16x4_t halves_of_f8(attn_dtype dtype, uint32x2_t bytes)
+{
+    const uint16x4_t x = vget_low_u16(vmovl_u8(vreinterpret_u8_u32(bytes))), size = vand_u16(x, vdup_n_u16(0x7f));
+    if (dtype == ATTN_F8_E5M2) return vshl_n_u16(x, 8);
+    const uint16x4_t nan = vshl_n_u16(vand_u16(vadd_u16(size, vdup_n_u16(1)), vdup_n_u16(0x80)), 7);
+    return vorr_u16(vorr_u16(vshl_n_u16(vand_u16(x, vdup_n_u16(0x80)), 8), nan), vshl_n_u16(size, 7));
+}
+
 /* Two doubles as floats; finite values stay finite. */
 VF_INLINE float32x2_t narrow(const double *p)
 {
@@ -109,6 +118,10 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
         return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)(const void *)p), 16));
     case ATTN_F64:
         return vcombine_f32(narrow((const double *)(const void *)p), narrow((const double *)(const void *)(p + 16)));
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
+        memcpy(&bytes, p, sizeof bytes);
+        return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(halves_of_f8(dtype, vdup_n_u32(bytes)))), f8_factor(dtype));
     case ATTN_I8:
         memcpy(&bytes, p, sizeof bytes);
         return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(bytes))))));

@@ -29,50 +29,91 @@ static atomic_llong *open_tasks(const attn_decode_call *c, int64_t number)
 
 /* ---- one block ---- */
 
-static void score_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *rows,
-                        int64_t fetch, void *context)
+/* Rows that are unpacked at a time, and prefetched: fewer than a piece, so that memory works while they are used. */
+enum { PART = 16 };
+
+/* n rows from j on: in place, or unpacked if the kernels do not read their format (all but i8). */
+static attn_decode_rows usable(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                               int64_t fetch)
 {
-    const attn_decode_walk *plan = g->call->plan;
-    const attn_walk *w = g->call->walk;
-    const attn_decode_block *b = context;
-    const int64_t ldk = s->ld, first = j - b->base;
-    if (w->kernel.decode_pairs) {
-        w->kernel.decode_pairs->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, attn_decode_at(g, b->S, first), g->lds, fetch,
-                                     plan->streams);
-        return;
-    }
-    if (!plan->integer_keys) {
-        w->kernel.decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, attn_decode_at(g, b->S, first),
-                               g->lds, fetch, plan->streams);
-        return;
-    }
-    w->kernel.fixed_point->dots(g->rows, n, s->dim, b->integer_queries, ATTN_FIXED_POINT_BYTES(s->dim), rows, ldk,
-                                attn_decode_at(g, b->S, first), g->lds, fetch);
-    for (int64_t row = 0; row < g->rows; row++)
-        if (b->odd_queries >> row & 1)
-            w->kernel.decode->dots(1, n, s->dim, attn_decode_at(g, b->Q, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
-                                   attn_decode_at(g, b->S, row * g->lds + first), g->lds, fetch, plan->streams);
+    const attn_dtype dtype = s->layout->dtype;
+    if (attn_decode_unpacks(dtype)) return attn_decode_unpacked(g, s, j, n, at, fetch);
+    return (attn_decode_rows){at, dtype, s->ld, fetch};
 }
 
-static void value_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *rows,
+/* Scores of `rows` rows from `first` on. */
+static void dots(const attn_decode_group *g, const attn_decode_block *b, int64_t rows, int64_t first, const attn_decode_source *s,
+                 int64_t j, attn_decode_rows K, int64_t n)
+{
+    g->call->walk->kernel.decode->dots(rows, n, s->dim, attn_decode_at(g, b->Q, first * g->ldq), g->ldq, K.at, K.dtype, K.ld,
+                                       attn_decode_at(g, b->S, first * g->lds + j - b->base), g->lds, K.fetch,
+                                       g->call->plan->streams);
+}
+
+/* As integers, but for the rows that cannot be. */
+static void integer_dots(const attn_decode_group *g, const attn_decode_block *b, const attn_decode_source *s, int64_t j, int64_t n,
+                         const char *at, int64_t fetch)
+{
+    const attn_fixed_point_part *kernel = g->call->walk->kernel.fixed_point;
+    const attn_dtype dtype = s->layout->dtype;
+    const int64_t bytes = ATTN_FIXED_POINT_BYTES(s->dim);
+    void *S = attn_decode_at(g, b->S, j - b->base);
+    if (dtype == ATTN_I8) kernel->dots(g->rows, n, s->dim, b->integer_queries, bytes, at, s->ld, S, g->lds, fetch);
+    else kernel->block_dots(g->rows, n, s->dim, b->integer_queries, bytes, at, dtype, s->ld, S, g->lds, fetch);
+    if (!b->odd_queries) return;
+    const attn_decode_rows K = usable(g, s, j, n, at, dtype == ATTN_I8 ? fetch : 0);
+    for (int64_t row = 0; row < g->rows; row++)
+        if (b->odd_queries >> row & 1) dots(g, b, 1, row, s, j, K, n);
+}
+
+static void score_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
                         int64_t fetch, void *context)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const attn_decode_block *b = context;
-    const int64_t ldv = s->ld, first = j - b->base;
-    if (!plan->integer_values) {
-        w->kernel.decode->add_values(g->rows, n, s->dim, attn_decode_at(g, b->S, first), g->lds, rows, s->layout->dtype, ldv, b->O,
-                                     g->ldo, fetch, plan->streams);
+    if (w->kernel.decode_pairs) {
+        w->kernel.decode_pairs->dots(g->rows, n, s->dim, b->Q, g->ldq, at, s->ld, attn_decode_at(g, b->S, j - b->base), g->lds,
+                                     fetch, plan->streams);
         return;
     }
-    w->kernel.fixed_point->add_values(g->rows, n, s->dim, b->integer_weights, ATTN_FIXED_POINT_BYTES(w->block_kv), first, rows, ldv,
+    const int64_t part = attn_decode_unpacks(s->layout->dtype) ? PART : n;
+    for (int64_t i = 0; i < n; i += part) {
+        const int64_t some = attn_min(part, n - i);
+        if (plan->integer_keys) integer_dots(g, b, s, j + i, some, at + i * s->stride, fetch);
+        else dots(g, b, g->rows, 0, s, j + i, usable(g, s, j + i, some, at + i * s->stride, fetch), some);
+    }
+}
+
+static void value_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                        int64_t fetch, void *context)
+{
+    const attn_decode_walk *plan = g->call->plan;
+    const attn_walk *w = g->call->walk;
+    const attn_decode_block *b = context;
+    const int64_t first = j - b->base;
+    void *P = attn_decode_at(g, b->S, first);
+    if (!plan->integer_values) {
+        const int64_t part = attn_decode_unpacks(s->layout->dtype) ? PART : n;
+        for (int64_t i = 0; i < n; i += part) {
+            const int64_t some = attn_min(part, n - i);
+            if (w->kernel.fixed_point && attn_is_blocks(s->layout->dtype)) {
+                w->kernel.fixed_point->block_values(g->rows, some, s->dim, attn_decode_at(g, P, i), g->lds, at + i * s->stride,
+                                                    s->layout->dtype, s->ld, b->O, g->ldo, fetch);
+                continue;
+            }
+            const attn_decode_rows V = usable(g, s, j + i, some, at + i * s->stride, fetch);
+            w->kernel.decode->add_values(g->rows, some, s->dim, attn_decode_at(g, P, i), g->lds, V.at, V.dtype, V.ld, b->O, g->ldo,
+                                         V.fetch, plan->streams);
+        }
+        return;
+    }
+    w->kernel.fixed_point->add_values(g->rows, n, s->dim, b->integer_weights, ATTN_FIXED_POINT_BYTES(w->block_kv), first, at, s->ld,
                                       b->sums, fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_weights >> row & 1)
-            w->kernel.decode->add_values(1, n, s->dim, attn_decode_at(g, b->S, row * g->lds + first), g->lds, rows,
-                                         s->layout->dtype, ldv, attn_decode_at(g, b->O, row * g->ldo), g->ldo, fetch,
-                                         plan->streams);
+            w->kernel.decode->add_values(1, n, s->dim, attn_decode_at(g, P, row * g->lds), g->lds, at, s->layout->dtype, s->ld,
+                                         attn_decode_at(g, b->O, row * g->ldo), g->ldo, fetch, plan->streams);
 }
 
 /* Converts n weights of each row, times their values' factors, to fixed point. */
@@ -131,14 +172,14 @@ static void prefetch_factors(const attn_decode_group *g, const attn_decode_block
     }
 }
 
-static void value_nan_safe(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *rows,
+static void value_nan_safe(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
                            int64_t fetch, void *context)
 {
     const attn_walk *w = g->call->walk;
     const attn_decode_block *b = context; /* its S, kept_scores and O are those of one row */
-    (void)fetch;
+    const attn_decode_rows V = usable(g, s, j, n, at, fetch);
     w->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept_scores, j - b->base),
-                                          attn_decode_at(g, b->S, j - b->base), rows, s->layout->dtype, s->ld, b->O);
+                                          attn_decode_at(g, b->S, j - b->base), V.at, V.dtype, V.ld, b->O);
 }
 
 /* Recomputes a row whose O is not finite although keys were dropped: 0 * NaN must not leak. */

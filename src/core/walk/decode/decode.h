@@ -3,6 +3,7 @@
 #ifndef ATTN_WALK_DECODE_DECODE_H
 #define ATTN_WALK_DECODE_DECODE_H
 
+#include "../../base/names.h"
 #include "../../task/walk.h"
 #include "../../tile/tables.h"
 
@@ -18,7 +19,7 @@ typedef struct attn_decode_scratch {
     int64_t integer_queries, integer_weights; /* if i8 is multiplied as integers: fixed-point rows, */
     int64_t fixed_point_sums;                 /* and int32_t[rows][ATTN_FIXED_POINT_SUMS(dim_v)] */
     int64_t block_O, row_factors;             /* in order: [rows][ldo] and [rows] of the current block of tiles */
-    int64_t K, V;                             /* in order, if they are i8: [tile_kv][dim] */
+    int64_t K, V;                             /* a piece of them, unpacked, [piece][dim]; in order at most tile_kv of its rows */
     int64_t rows;                             /* a piece of keys or values, if pages have fewer rows */
 } attn_decode_scratch;
 
@@ -36,12 +37,15 @@ typedef struct attn_decode_walk {
     int64_t blocks_of_task;           /* consecutive ones */
     int by_block;                     /* 1: consecutive tasks have the same block of different heads, whose keys are interleaved */
     int64_t ldq, ldo;                 /* row lengths of queries and of O */
-    int integer_keys, integer_values; /* i8 is multiplied as integers */
+    int integer_keys, integer_values; /* i8, and keys of blocks, are multiplied as integers */
     int streams;                      /* keys and values exceed what the caches hold from call to call */
     attn_tables tables;
     attn_decode_scratch scratch;
     attn_decode_shared shared;
 } attn_decode_walk;
+
+/* Whether the kernels do not read keys and values of the format in place. */
+static inline int attn_decode_unpacks(attn_dtype dtype) { return attn_is_quantised(dtype) && dtype != ATTN_I8; }
 
 /* The length of a row of scores; not a power of 2. */
 static inline int64_t attn_decode_lds(const attn_decode_walk *plan)

@@ -12,20 +12,24 @@
  * time of a whole piece, and the current piece is in the level 1 cache (lab/decode/README.md). */
 enum { PIECE_BYTES = 16384, MIN_PIECE = 16 };
 
-int64_t attn_decode_rows_of_piece(int64_t row) { return attn_max(MIN_PIECE, PIECE_BYTES / row / MIN_PIECE * MIN_PIECE); }
+int64_t attn_decode_rows_of_piece(attn_dtype dtype, int64_t dim)
+{
+    const int64_t row = attn_row_bytes(dtype, dim);
+    return attn_max(MIN_PIECE, PIECE_BYTES / attn_max(1, row) / MIN_PIECE * MIN_PIECE);
+}
 
 static attn_decode_source source_of(const attn_resolved *p, const void *base, const attn_layout *layout, int64_t dim)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
     /* Unsigned: without keys the stride may be any number. */
     const int64_t step = (int64_t)((uint64_t)layout->stride[2] * (uint64_t)size);
-    attn_decode_source s = {base, layout, dim, attn_max(1, dim * size), step, 0, layout->stride[2], 0, 0};
-    s.piece = attn_decode_rows_of_piece(s.row);
+    attn_decode_source s = {base, layout, dim, attn_max(1, attn_row_bytes(layout->dtype, dim)), step, 0, layout->stride[2], 0, 0};
+    s.piece = attn_decode_rows_of_piece(layout->dtype, dim);
     const int64_t page = attn_is_paged(p) ? p->paging.page_size : INT64_MAX,
                   together = attn_has_choices(p) ? attn_min(page, p->mask.block_kv) : page; /* rows */
     s.spread = together < s.piece && dim > 0;
     s.gathers = s.spread && together < MIN_PIECE;
-    if (s.gathers) s.ld = dim;
+    if (s.gathers) s.ld = attn_row_elements(layout->dtype, dim);
     return s;
 }
 
@@ -242,6 +246,25 @@ void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s,
         run(g, s, j, n, rows, (int64_t)((uintptr_t)next - (uintptr_t)rows), context);
         rows = next;
     }
+}
+
+attn_decode_rows attn_decode_unpacked(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                                      int64_t fetch)
+{
+    const attn_walk *w = g->call->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_args *args = g->call->args;
+    const int values = s == &g->values, scaled = values ? p->has.v_scale : p->has.k_scale;
+    const attn_layout *layout = values ? &p->at.v_scale : &p->at.k_scale;
+    void *to = attn_part(g->task, values ? g->call->plan->scratch.V : g->call->plan->scratch.K);
+    attn_decode_prefetch(s, n, at, fetch);
+    w->kernel.storage->load_rows(n, s->dim, at, s->layout->dtype, s->ld, to, s->dim);
+    for (int64_t i = 0, run; scaled && i < n; i += run) {
+        run = n - i;
+        const void *factors = attn_key_run(g->task, values ? args->v_scale : args->k_scale, layout, j + i, &run);
+        w->kernel.storage->scale_rows(run, s->dim, factors, layout->stride[2], attn_decode_at(g, to, i * s->dim), s->dim);
+    }
+    return (attn_decode_rows){to, w->compute, s->dim, 0};
 }
 
 /* ---- scores ---- */

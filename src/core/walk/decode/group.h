@@ -67,8 +67,8 @@ void attn_decode_group_at(attn_decode_group *g, const attn_decode_call *c, char 
 void *attn_decode_state(const attn_decode_group *g, int64_t block);
 void *attn_decode_number(const attn_decode_group *g, int64_t offset, int64_t row);
 
-/* Rows of a piece of keys or values whose rows have so many bytes. */
-int64_t attn_decode_rows_of_piece(int64_t row);
+/* Rows of a piece of keys or values. */
+int64_t attn_decode_rows_of_piece(attn_dtype dtype, int64_t dim);
 
 /* The rows that a worker reads next, from row j on; source NULL: unknown. */
 typedef struct attn_decode_next {
@@ -82,6 +82,25 @@ typedef void attn_decode_piece(const attn_decode_group *g, const attn_decode_sou
                                int64_t fetch, void *context);
 void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s, int64_t low, int64_t high, attn_decode_next then,
                         attn_decode_piece *run, void *context);
+
+/* Rows of keys or values, as operands of a kernel. */
+typedef struct attn_decode_rows {
+    const void *at;
+    attn_dtype dtype;
+    int64_t ld, fetch;
+} attn_decode_rows;
+/* Prefetches the rows that lie `fetch` bytes after n rows (0: none), each line once if there are no gaps between them. */
+static inline __attribute__((always_inline)) void attn_decode_prefetch(const attn_decode_source *s, int64_t n, const char *at,
+                                                                       int64_t fetch)
+{
+    const int dense = s->stride == s->row;
+    const int64_t rows = dense ? 1 : n, bytes = dense ? n * s->row : s->row;
+    for (int64_t i = 0; fetch && i < rows; i++)
+        for (int64_t byte = 0; byte < bytes; byte += ATTN_LINE) __builtin_prefetch(at + i * s->stride + fetch + byte, 0, 2);
+}
+/* n rows from j on, which are quantised: unpacked as in tiles. */
+attn_decode_rows attn_decode_unpacked(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                                      int64_t fetch);
 
 /* Applies the modifiers to the scores of one row, over the block's keys.  Returns 1 if a key may have been dropped. */
 int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_t i, const attn_decode_block *b,

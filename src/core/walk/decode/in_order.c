@@ -16,31 +16,12 @@
 #include "../../base/names.h"
 #include "group.h"
 
-/* Rows of keys or values, as operands of a kernel. */
-typedef struct rows {
-    const void *at;
-    attn_dtype dtype;
-    int64_t ld, fetch;
-} rows;
-
-/* n rows from j on: in place, or, if they are i8, dequantised as in tiles. */
-static rows usable(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at, int64_t fetch)
+/* n rows from j on: in place, or, if they are quantised, unpacked as in tiles. */
+static attn_decode_rows usable(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                               int64_t fetch)
 {
-    const attn_decode_walk *plan = g->call->plan;
-    const attn_walk *w = g->call->walk;
-    const attn_resolved *p = &w->problem;
-    const attn_args *args = g->call->args;
-    if (s->layout->dtype != ATTN_I8) return (rows){at, s->layout->dtype, s->ld, fetch};
-    const int values = s == &g->values;
-    const attn_layout *layout = values ? &p->at.v_scale : &p->at.k_scale;
-    void *to = attn_part(g->task, values ? plan->scratch.V : plan->scratch.K);
-    w->kernel.storage->load_rows(n, s->dim, at, ATTN_I8, s->ld, to, s->dim);
-    for (int64_t i = 0, run; i < n; i += run) {
-        run = n - i;
-        const void *factors = attn_key_run(g->task, values ? args->v_scale : args->k_scale, layout, j + i, &run);
-        w->kernel.storage->scale_rows(run, s->dim, factors, layout->stride[2], attn_decode_at(g, to, i * s->dim), s->dim);
-    }
-    return (rows){to, w->compute, s->dim, 0};
+    if (attn_is_quantised(s->layout->dtype)) return attn_decode_unpacked(g, s, j, n, at, fetch);
+    return (attn_decode_rows){at, s->layout->dtype, s->ld, fetch};
 }
 
 static void score_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
@@ -49,7 +30,7 @@ static void score_piece(const attn_decode_group *g, const attn_decode_source *s,
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const attn_decode_block *b = context;
-    const rows K = usable(g, s, j, n, at, fetch);
+    const attn_decode_rows K = usable(g, s, j, n, at, fetch);
     void *S = attn_decode_at(g, b->S, j - b->base);
     if (w->kernel.decode_pairs)
         w->kernel.decode_pairs->ordered_scores(g->rows, n, s->dim, b->Q, g->ldq, K.at, K.ld, S, g->lds, K.fetch, plan->streams);
@@ -62,7 +43,7 @@ static void value_piece(const attn_decode_group *g, const attn_decode_source *s,
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const attn_decode_block *b = context;
-    const rows V = usable(g, s, j, n, at, fetch);
+    const attn_decode_rows V = usable(g, s, j, n, at, fetch);
     const void *P = attn_decode_at(g, b->S, j - b->base);
     w->kernel.decode->add_values(g->rows, n, s->dim, P, g->lds, V.at, V.dtype, V.ld, b->O, g->ldo, V.fetch, plan->streams);
 }
@@ -71,7 +52,7 @@ static void value_nan_safe(const attn_decode_group *g, const attn_decode_source 
                            int64_t fetch, void *context)
 {
     const attn_decode_block *b = context; /* its S, kept_scores and O are those of one row */
-    const rows V = usable(g, s, j, n, at, fetch);
+    const attn_decode_rows V = usable(g, s, j, n, at, fetch);
     g->call->walk->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept_scores, j - b->base),
                                                       attn_decode_at(g, b->S, j - b->base), V.at, V.dtype, V.ld, b->O);
 }

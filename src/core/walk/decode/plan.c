@@ -23,16 +23,23 @@ static int come_from_memory(const attn_resolved *p)
 {
     size_t l1d, l2, l3;
     attn_cpu_caches(&l1d, &l2, &l3);
-    const double row = (double)p->shape.dim_qk * (double)attn_dtype_bytes(p->at.k.dtype) +
-                       (double)p->shape.dim_v * (double)attn_dtype_bytes(p->at.v.dtype);
+    const double row =
+        (double)attn_row_bytes(p->at.k.dtype, p->shape.dim_qk) + (double)attn_row_bytes(p->at.v.dtype, p->shape.dim_v);
     return (double)p->shape.batch * (double)p->shape.heads_kv * (double)p->shape.len_kv * row > (double)(l3 ? l3 : l2) / 2;
 }
 
 /* Bytes of a piece of keys or values (group.c). */
 static int64_t bytes_of_piece(const attn_layout *layout, int64_t dim)
 {
-    const int64_t row = attn_max(1, dim * (int64_t)attn_dtype_bytes(layout->dtype));
-    return attn_decode_rows_of_piece(row) * row;
+    return attn_decode_rows_of_piece(layout->dtype, dim) * attn_max(1, attn_row_bytes(layout->dtype, dim));
+}
+
+/* Rows of keys or values that are unpacked at a time. */
+static int64_t unpacked_rows(const attn_decode_walk *plan, const attn_layout *layout, int64_t dim)
+{
+    const int64_t piece = attn_decode_rows_of_piece(layout->dtype, dim);
+    if (plan->tile_kv) return attn_is_quantised(layout->dtype) ? attn_min(piece, plan->tile_kv) : 0;
+    return attn_decode_unpacks(layout->dtype) ? attn_min(piece, plan->walk.block_kv) : 0;
 }
 
 static int lay_out(attn_decode_walk *plan)
@@ -60,8 +67,8 @@ static int lay_out(attn_decode_walk *plan)
         {&s->fixed_point_sums, integer_rows_v, plan->integer_values ? ATTN_FIXED_POINT_SUMS(shape->dim_v) : 0, sizeof(int32_t)},
         {&s->block_O, plan->tile_kv ? rows : 0, plan->ldo, size},
         {&s->row_factors, plan->tile_kv ? rows : 0, 1, size},
-        {&s->K, p->at.k.dtype == ATTN_I8 ? plan->tile_kv : 0, shape->dim_qk, size},
-        {&s->V, p->at.v.dtype == ATTN_I8 ? plan->tile_kv : 0, shape->dim_v, size},
+        {&s->K, unpacked_rows(plan, &p->at.k, shape->dim_qk), shape->dim_qk, size},
+        {&s->V, unpacked_rows(plan, &p->at.v, shape->dim_v), shape->dim_v, size},
         {&s->rows,
          attn_is_paged(p) || attn_has_choices(p)
              ? attn_max(bytes_of_piece(&p->at.k, shape->dim_qk), bytes_of_piece(&p->at.v, shape->dim_v))
@@ -89,8 +96,8 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
     walk->block_kv = in_order ? attn_keys_of_part(plan->tile_kv) : kernel->block_kv(shape->dim_qk, shape->dim_v);
     plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     plan->ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
-    plan->integer_keys =
-        !in_order && walk->kernel.fixed_point && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MAX_FIXED_POINT_CHANNELS;
+    plan->integer_keys = !in_order && walk->kernel.fixed_point && (p->at.k.dtype == ATTN_I8 || attn_is_blocks(p->at.k.dtype)) &&
+                         shape->dim_qk <= ATTN_MAX_FIXED_POINT_CHANNELS;
     plan->integer_values =
         !in_order && walk->kernel.fixed_point && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MAX_FIXED_POINT_CHANNELS;
     plan->streams = come_from_memory(p);
@@ -166,7 +173,7 @@ static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_wal
     const attn_shape *s = &p->shape;
     (void)tiles;
     if (s->batch == 0 || s->heads_q == 0) return 0;
-    const int wide = attn_dtype_bytes(p->at.k.dtype) >= 4,
+    const int wide = attn_dtype_bytes(p->at.k.dtype) >= 4 && !attn_is_quantised(p->at.k.dtype),
               joined = s->heads_q == s->heads_kv || !attn_walk_rejection(&attn_walk_rows, p);
     to->max_q = (wide && joined ? MAX_ROWS_OF_WIDE_KEYS : ATTN_MAX_DECODE_ROWS) / (s->heads_q / s->heads_kv);
     return to->max_q > 0;
@@ -176,7 +183,7 @@ const attn_walk_type attn_walk_decode = {
     .name = "decode",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(TREE) | ATTN_USES(CHOICES) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |
-                 ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS),
+                 ATTN_USES(SCALES) | ATTN_USES(QUANTISED) | ATTN_USES(GROUPS),
     .decodes = 1,
     .why = "decode, since a key head has few queries",
     .limits = limits,
@@ -196,7 +203,7 @@ const attn_walk_type attn_walk_decode_in_order = {
     .name = "decode in order",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(TREE) | ATTN_USES(CHOICES) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |
-                 ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
+                 ATTN_USES(SCALES) | ATTN_USES(QUANTISED) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
     .decodes = 1,
     .why = "decode in the order of tiles",
     .limits = limits_in_order,

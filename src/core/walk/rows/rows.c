@@ -190,7 +190,7 @@ const attn_walk_type attn_walk_rows = {
     .op = ATTN_FORWARD,
     .supported = ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(WINDOW) | ATTN_USES(CHUNK) |
                  ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) | ATTN_USES(SOFTCAP) |
-                 ATTN_USES(INTEGERS) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE) | ATTN_USES(TREE) |
+                 ATTN_USES(QUANTISED) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE) | ATTN_USES(TREE) |
                  ATTN_USES(CHOICES),
     .why = "query heads in one tile, since each has few queries",
     .limits = limits,

@@ -190,7 +190,7 @@ const attn_walk_type attn_walk_tiles = {
     .name = "tiles",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES_SCORES | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |
-                 ATTN_USES(INTEGERS) | ATTN_USES(PAIRS) | ATTN_USES(ROWS) | ATTN_USES(COLUMNS) | ATTN_USES(KEEP) |
+                 ATTN_USES(QUANTISED) | ATTN_USES(PAIRS) | ATTN_USES(ROWS) | ATTN_USES(COLUMNS) | ATTN_USES(KEEP) |
                  ATTN_USES(FOLDED) | ATTN_USES(TREE) | ATTN_USES(HEAD_LISTS) | ATTN_USES(CHOICES),
     .size = sizeof(attn_forward_walk),
     .init = init,

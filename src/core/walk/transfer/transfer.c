@@ -8,6 +8,7 @@
 #include "../../base/element.h"
 #include "../../base/names.h"
 #include "../../threads/threads.h"
+#include "formats.h"
 
 /* What a worker keeps from token to token: the frequencies of the pairs from `first_frequency` on, and the angles of the pairs from
  * `first` on from position `was` (0: not yet rotated) to `position`; -1: of none. */
@@ -119,7 +120,56 @@ static void rotate(const attn_transfer_part *kernel, const attn_rope *rope, cons
     if (rotary < dim) kernel->convert(heads, dim - rotary, rows_from(from, 0, rotary), rows_from(to, 0, rotary));
 }
 
-/* Heads as int8, a few at a time through f32 if they are rotated. */
+/* ---- quantised rows ---- */
+
+enum { SOME = 8 * ATTN_BLOCK }; /* channels at a time */
+
+/* n channels of a row as f32, in place or in memory of SOME numbers. */
+static const float *as_f32(const attn_transfer_part *kernel, attn_transfer_rows row, int64_t channel, int64_t n, float *memory)
+{
+    const attn_transfer_rows from = rows_from(row, 0, channel), to = {memory, ATTN_F32, 0};
+    if (row.dtype == ATTN_F32) return from.data;
+    kernel->convert(1, n, from, to);
+    return memory;
+}
+
+/* The scale that makes the largest number of a row that of the f8 type; NaN if the row is not finite. */
+static float f8_scale(const attn_transfer_part *kernel, attn_dtype dtype, int64_t dim, attn_transfer_rows row)
+{
+    float memory[SOME], most = 0, rest = 0;
+    for (int64_t c = 0; c < dim; c += SOME) {
+        const int64_t n = attn_min(dim - c, SOME);
+        const float *x = as_f32(kernel, row, c, n, memory);
+        for (int64_t i = 0; i < n; i++) {
+            most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+            rest += x[i] - x[i];
+        }
+    }
+    return rest == 0 ? (float)((double)most / attn_f8_largest(dtype)) : NAN;
+}
+
+/* `scale`: NULL, or the row's, which is written unless it is given. */
+static void quantise_row(const attn_transfer_part *kernel, int64_t dim, attn_transfer_rows from, attn_transfer_rows to,
+                         float *scale, int given)
+{
+    float memory[SOME];
+    double factor = 1;
+    if (to.dtype == ATTN_I8) {
+        kernel->quantise(dim, from.data, from.dtype, to.data, scale);
+        return;
+    }
+    if (scale && !given) *scale = f8_scale(kernel, to.dtype, dim, from);
+    if (scale) factor = *scale == 0 && !given ? 1 : (double)*scale; /* (all are 0) */
+    for (int64_t c = 0; c < dim; c += SOME) {
+        const int64_t n = attn_min(dim - c, SOME);
+        const float *x = as_f32(kernel, from, c, n, memory);
+        uint8_t *at = rows_from(to, 0, attn_row_elements(to.dtype, c)).data;
+        if (attn_is_f8(to.dtype)) attn_f8_quantise(to.dtype, n, x, factor, at);
+        else attn_blocks_quantise(to.dtype, n, x, at);
+    }
+}
+
+/* Heads, a few at a time through f32 if they are rotated. */
 static void quantise(const attn_transfer_part *kernel, const attn_transfer_tensor *x, const attn_transfer_token *t,
                      attn_transfer_rows from, attn_transfer_rows to, attn_transfer_rows scale, scratch *s)
 {
@@ -134,8 +184,8 @@ static void quantise(const attn_transfer_part *kernel, const attn_transfer_tenso
             rows = half_way;
         }
         for (int64_t h = 0; h < n; h++)
-            kernel->quantise(x->dim, rows_from(rows, h, 0).data, rows.dtype, rows_from(to, head + h, 0).data,
-                             rows_from(scale, head + h, 0).data);
+            quantise_row(kernel, x->dim, rows_from(rows, h, 0), rows_from(to, head + h, 0),
+                         x->scale.data ? rows_from(scale, head + h, 0).data : NULL, x->given);
     }
 }
 
@@ -145,10 +195,10 @@ static void move(const attn_transfer_part *kernel, const attn_transfer_tensor *x
                              to = rows_at(x->to.data, x->to.dtype, x->to.stride, t->to_entry, t->to_token);
     const attn_transfer_rows scale_from = rows_at(x->scale.data, ATTN_F32, x->scale.stride, t->entry, t->token),
                              scale = rows_at(x->scale.data, ATTN_F32, x->scale.stride, t->to_entry, t->to_token);
-    if (x->from.dtype == ATTN_I8) {
-        kernel->convert(x->heads, x->dim, from, to);
-        kernel->convert(x->heads, 1, scale_from, scale);
-    } else if (x->to.dtype == ATTN_I8) {
+    if (attn_is_quantised(x->from.dtype)) {
+        kernel->convert(x->heads, attn_row_elements(x->from.dtype, x->dim), from, to);
+        if (x->scale.data && !x->given) kernel->convert(x->heads, 1, scale_from, scale);
+    } else if (attn_is_quantised(x->to.dtype)) {
         quantise(kernel, x, t, from, to, scale, s);
     } else if (x->rope && !t->plain) {
         rotate(kernel, x->rope, t, x->heads, x->dim, from, to, s);
@@ -194,8 +244,7 @@ void attn_run_transfer(const attn_transfer_walk *w)
 {
     job j = {w, 1};
     int written = 0;
-    for (int i = 0; i < w->tensors; i++)
-        written |= w->tensor[i].heads > 0 && (w->tensor[i].dim > 0 || w->tensor[i].to.dtype == ATTN_I8);
+    for (int i = 0; i < w->tensors; i++) written |= w->tensor[i].heads > 0 && (w->tensor[i].dim > 0 || w->tensor[i].scale.data);
     if (!written || w->tokens == 0) return; /* whatever the other sizes are */
     const int workers = (int)attn_clamp(w->tokens, 1, w->threads);
     if (workers > 1) j.tasks = attn_min(w->tokens, 4 * (int64_t)workers);

@@ -22,9 +22,10 @@ typedef int attn_transfer_find(const void *context, int64_t n, attn_transfer_tok
 /* One tensor of the tokens, [entry, head, token, channel], and where it goes. */
 typedef struct attn_transfer_tensor {
     int64_t heads, dim;
-    attn_input from;       /* i8: of the same tensor as `to`, and copied with its scale */
-    attn_output to, scale; /* scale [entry, head, token, 1]: if `to` is i8 */
-    const attn_rope *rope; /* from attn_rope_read; NULL: none.  If `to` is i8, dim <= ATTN_ROTATED_CHANNELS */
+    attn_input from;       /* quantised: of the same tensor as `to`, and copied with its scale */
+    attn_output to, scale; /* scale [entry, head, token, 1]: if `to` is i8, or f8 with scales */
+    const attn_rope *rope; /* from attn_rope_read; NULL: none.  If `to` is quantised, dim <= ATTN_ROTATED_CHANNELS */
+    int given;             /* 1: scale is only read */
 } attn_transfer_tensor;
 
 /* The most channels of a row that is rotated and then quantised, which is done on the stack. */
