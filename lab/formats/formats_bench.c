@@ -6,7 +6,8 @@
  *      cc -O2 -march=native -Iinclude lab/formats/formats_bench.c -lattn -lm
  *      ./a.out [keys] [query heads] [key heads] [head size] [rounds] [MB]
  *
- * MB: bytes of caches that are gone through in turn, more than the last-level cache holds.  Prints the best decile, in ns a key.
+ * MB: bytes of each format's caches, which are gone through in turn; those of all are more than the last-level cache holds.  Prints
+ * the best decile, in ns a key.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -52,20 +53,32 @@ static void read_all(const char *p, size_t bytes)
 
 static int64_t argument(int argc, char **argv, int n, int64_t otherwise) { return argc > n ? atoll(argv[n]) : otherwise; }
 
+/* Bytes that are numbers of moderate size. */
+static char *fill(attn_dtype dtype, size_t bytes)
+{
+    const size_t size = attn_dtype_size(dtype);
+    char *p = malloc(bytes + 4096);
+    for (size_t i = 0; p && i < bytes + 4096; i++) p[i] = (char)(i * 2654435761u >> 13);
+    for (size_t i = 0; p && i + size <= bytes; i += size) {
+        if (dtype == ATTN_BF16 || dtype == ATTN_F16) p[i + 1] = (char)(0x3c | (p[i + 1] & 0x81));
+        if (dtype == ATTN_F8_E4M3 || dtype == ATTN_F8_E5M2) p[i] &= (char)0xbf;
+        if (size > 2) memcpy(p + i, "\x00\x20\x00\x20", dtype == ATTN_Q4_1 ? 4 : 2); /* 2^-7 */
+    }
+    return p;
+}
+
 int main(int argc, char **argv)
 {
     const int64_t keys = argument(argc, argv, 1, 32768), heads = argument(argc, argv, 2, 32), groups = argument(argc, argv, 3, 8),
-                  dim = argument(argc, argv, 4, 128), megabytes = argument(argc, argv, 6, 600);
+                  dim = argument(argc, argv, 4, 128), megabytes = argument(argc, argv, 6, 150);
     const int rounds = (int)argument(argc, argv, 5, 40);
     const int64_t rows = keys * groups;
     const size_t whole = (size_t)megabytes << 20;
     float *q = calloc((size_t)(heads * dim), 4), *o = calloc((size_t)(heads * dim), 4), *row = calloc((size_t)dim, 4);
     float *scales = calloc((size_t)rows, 4);
-    char *memory = malloc(whole + 4096);
     attn_error error;
     for (int64_t i = 0; i < heads * dim; i++) q[i] = (float)((i * 7919) % 1000) / 500 - 1;
     for (int64_t i = 0; i < rows; i++) scales[i] = 0.01F;
-    for (size_t i = 0; i < whole; i++) memory[i] = (char)(i * 40503 >> 7);
     for (int n = 0; n < rounds && n < MOST; n++)
         for (int f = 0; f < FORMATS; f++) {
             static attn_plan *plans[FORMATS];
@@ -76,10 +89,13 @@ int main(int argc, char **argv)
             const int64_t block = dtype >= ATTN_Q8_0 ? ATTN_BLOCK : 1;
             const size_t bytes = (size_t)(rows * dim / block) * attn_dtype_size(dtype);
             const attn_options options = {.struct_size = sizeof options, .threads = 1};
+            static char *memory[FORMATS];
+            if (!memory[f]) memory[f] = fill(dtype, whole);
+            if (!memory[f]) return 1;
             if (!plans[f]) {
                 attn_problem p = {.struct_size = sizeof p, .shape = {1, heads, groups, 1, keys, dim, dim}};
                 t[f] = (attn_tensors){.struct_size = sizeof t[f], .q = attn_in(q), .o = attn_out(o)};
-                t[f].k = t[f].v = (attn_input){memory, dtype, {0, 0, 0, 0}};
+                t[f].k = t[f].v = (attn_input){memory[f], dtype, {0, 0, 0, 0}};
                 if (dtype == ATTN_I8) t[f].k_scale = t[f].v_scale = attn_in(scales);
                 if (attn_plan_create(&plans[f], &p, &t[f], &options, &error) != ATTN_OK) {
                     if (n == 0) printf("%s: %s\n", attn_dtype_name(dtype), error.message);
@@ -88,19 +104,14 @@ int main(int argc, char **argv)
                 workspace[f] = malloc(attn_plan_workspace_size(plans[f]) + 64);
             }
             if (at[f] + 2 * bytes > whole) at[f] = 0;
-            char *k = memory + at[f], *v = k + bytes;
+            char *k = memory[f] + at[f], *v = k + bytes;
             at[f] += 2 * bytes;
-            /* Blocks whose scales are in range: their content does not matter for time, but NaN and subnormal numbers would. */
-            if (block > 1 && n * 2 * bytes < whole + 2 * bytes)
-                for (size_t b = 0; b < 2 * bytes; b += attn_dtype_size(dtype)) memcpy(k + b, "\x00\x20\x00\x20", 4);
-            if (dtype == ATTN_BF16 || dtype == ATTN_F16)
-                for (size_t b = 1; b < 2 * bytes; b += 2) k[b] = (char)(0x3c | (k[b] & 0x81));
             t[f].k.data = k, t[f].v.data = v;
             const double start = now();
             if (attn_execute(plans[f], &t[f], workspace[f], attn_plan_workspace_size(plans[f]), &error) != ATTN_OK)
                 printf("%s\n", error.message);
             samples[f][n] = now() - start;
-            char *again = memory + (at[f] + 2 * bytes > whole ? 0 : at[f]); /* not those just read */
+            char *again = memory[f] + (at[f] + 2 * bytes > whole ? 0 : at[f]); /* not those just read */
             const double middle = now();
             read_all(again, 2 * bytes);
             reads[f][n] = now() - middle;
