@@ -12,7 +12,7 @@
 #include "attn_ref.h"
 #include "draw.h"
 
-enum { ROWS = 9, DIM = 128, PAGE = 16, HEADS = 8, GROUPS = 2, KEYS = 1100, MAX_Q = 70 };
+enum { ROWS = 9, DIM = 128, PAGE = 16, HEADS = 8, GROUPS = 2, KEYS = 700, MAX_Q = 40 };
 
 static const struct {
     attn_dtype dtype;

@@ -34,7 +34,7 @@ static attn_cache over(kept *s, attn_dtype type, const attn_rope *rope, int page
                     .k = {s->k, type, {0, 0, 0, 0}},
                     .v = {s->v, type, {0, 0, 0, 0}},
                     .lengths = attn_out(s->lengths)};
-    if (type == ATTN_I8) c.k_scale = attn_out(s->k_scale), c.v_scale = attn_out(s->v_scale);
+    if (type >= ATTN_I8) c.k_scale = attn_out(s->k_scale), c.v_scale = attn_out(s->v_scale);
     if (paged) c.page_size = PAGE, c.pages = PAGES, c.page_table = attn_in(s->table);
     for (int b = 0; b < B; b++)
         for (int i = 0; i < COLUMNS; i++) s->table[b][i] = (b * COLUMNS + i) * 5 % PAGES;
@@ -102,7 +102,7 @@ static void compare(const attn_cache *c, int exact)
                 for (int64_t x = 0; x < DIM && !exact; x++)
                     assert_true(fabs(element(shifted.k, type, row * DIM + x) - element(fresh.k, type, row * DIM + x)) <=
                                 bound_of(type));
-                if (type == ATTN_I8)
+                if (type >= ATTN_I8)
                     assert_true(shifted.k_scale[row] == fresh.k_scale[row] && shifted.v_scale[row] == fresh.v_scale[row]);
             }
     }
@@ -127,7 +127,7 @@ static void check(attn_dtype type, const attn_rope *rope, int paged, int64_t kee
 
 static void test_shift(void **state)
 {
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16, ATTN_I8};
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16, ATTN_I8, ATTN_F8_E5M2};
     static const int32_t drops[][B] = {{5, 2}, {1, 0}, {0, 7}, {22, 7}, {0, 0}};
     static double cosines[CAPACITY * DIM / 2], sines[CAPACITY * DIM / 2];
     static float narrow[2][CAPACITY * DIM / 2];
@@ -147,10 +147,10 @@ static void test_shift(void **state)
     }
     for (int i = 0; i < B * HEADS * CAPACITY * DIM; i++) tokens_k[i] = draw_real();
     for (int i = 0; i < B * HEADS * CAPACITY * DIM_V; i++) tokens_v[i] = draw_real();
-    for (int t = 0; t < 5; t++)
+    for (int t = 0; t < 6; t++)
         for (int r = 0; r < 5; r++)
             for (int d = 0; d < 5; d++)
-                if (types[t] != ATTN_I8 || !ropes[r]) check(types[t], ropes[r], (t + r + d) % 2, d == 1 ? 0 : 2, drops[d]);
+                if (types[t] < ATTN_I8 || !ropes[r]) check(types[t], ropes[r], (t + r + d) % 2, d == 1 ? 0 : 2, drops[d]);
 }
 
 /* One after another: 3 goes to 7, 7 (which was 3) to 20, and 30 stays. */

@@ -8,7 +8,8 @@
 #include "attn/cache.h"
 #include "draw.h"
 
-enum { HEADS = 2, TOKENS = 13, DIM = 10, DIM_V = 7, EACH = 4, ENTRIES = 9, SLOTS = EACH * ENTRIES };
+enum { HEADS = 2, TOKENS = 13, DIM = 32, DIM_V = 32, EACH = 4, ENTRIES = 9, SLOTS = EACH * ENTRIES };
+static int64_t dim = 10, dim_v = 7; /* blocks: DIM and DIM_V */
 
 /* Keys, values and scales, for elements of up to 8 bytes. */
 typedef struct stored {
@@ -27,12 +28,12 @@ static attn_cache cache_over(stored *s, attn_dtype type, const attn_rope *rope, 
                     .batch = entries,
                     .heads_kv = HEADS,
                     .capacity = each,
-                    .dim_qk = DIM,
-                    .dim_v = DIM_V,
+                    .dim_qk = dim,
+                    .dim_v = dim_v,
                     .rope = rope,
                     .k = {s->k, type, {0, 0, 0, 0}},
                     .v = {s->v, type, {0, 0, 0, 0}}};
-    if (type == ATTN_I8) c.k_scale = attn_out(s->k_scale), c.v_scale = attn_out(s->v_scale);
+    if (type == ATTN_I8 || type == ATTN_F8_E4M3) c.k_scale = attn_out(s->k_scale), c.v_scale = attn_out(s->v_scale);
     return c;
 }
 
@@ -41,18 +42,18 @@ static attn_cache_tokens packed(attn_dtype type)
 {
     return (attn_cache_tokens){.struct_size = sizeof(attn_cache_tokens),
                                .len = TOKENS,
-                               .k = {new_k, type, {0, DIM, HEADS * DIM, 1}},
-                               .v = {new_v, type, {0, DIM_V, HEADS * DIM_V, 1}}};
+                               .k = {new_k, type, {0, dim, HEADS * dim, 1}},
+                               .v = {new_v, type, {0, dim_v, HEADS * dim_v, 1}}};
 }
 
 /* A permutation of some slots, two tokens skipped. */
 static void draw_tokens(attn_dtype type)
 {
     float x[TOKENS * HEADS * DIM];
-    for (int i = 0; i < TOKENS * HEADS * DIM; i++) x[i] = 2 * draw_real();
-    (void)attn_convert(TOKENS * HEADS * DIM, x, ATTN_F32, new_k, type, NULL);
-    for (int i = 0; i < TOKENS * HEADS * DIM_V; i++) x[i] = 2 * draw_real();
-    (void)attn_convert(TOKENS * HEADS * DIM_V, x, ATTN_F32, new_v, type, NULL);
+    for (int i = 0; i < TOKENS * HEADS * dim; i++) x[i] = 2 * draw_real();
+    (void)attn_convert(TOKENS * HEADS * dim, x, ATTN_F32, new_k, type, NULL);
+    for (int i = 0; i < TOKENS * HEADS * dim_v; i++) x[i] = 2 * draw_real();
+    (void)attn_convert(TOKENS * HEADS * dim_v, x, ATTN_F32, new_v, type, NULL);
     const int64_t first = draw(SLOTS), step = 1 + 2 * draw(2) + 4 * (int64_t)draw(2); /* 1, 3, 5 or 7 */
     for (int t = 0; t < TOKENS; t++) {
         slots[t] = (first + t * (step == 3 ? 5 : step)) % SLOTS; /* coprime to SLOTS */
@@ -70,12 +71,12 @@ static int same_rows(const void *a, int64_t row_a, const void *b, int64_t row_b,
 /* Row (entry, head, place) of each tensor is that of `token` by length, or of before (-1). */
 static void check_row(int64_t slot, int64_t token, attn_dtype type)
 {
-    const int64_t size = (int64_t)attn_dtype_size(type);
+    const int64_t size = (int64_t)attn_dtype_size(type), block = type >= ATTN_Q8_0 ? ATTN_BLOCK : 1;
     for (int64_t h = 0; h < HEADS; h++) {
         const int64_t at = (slot / EACH * HEADS + h) * EACH + slot % EACH, from = token < 0 ? at : h * TOKENS + token;
         const stored *s = token < 0 ? &before : &by_length;
-        assert_true(same_rows(by_slot.k, at, s->k, from, DIM * size));
-        assert_true(same_rows(by_slot.v, at, s->v, from, DIM_V * size));
+        assert_true(same_rows(by_slot.k, at, s->k, from, dim / block * size));
+        assert_true(same_rows(by_slot.v, at, s->v, from, dim_v / block * size));
         assert_true(same_rows(by_slot.k_scale, at, s->k_scale, from, sizeof(float)));
         assert_true(same_rows(by_slot.v_scale, at, s->v_scale, from, sizeof(float)));
     }
@@ -109,15 +110,18 @@ static void check(attn_dtype type, attn_dtype tokens_type, const attn_rope *rope
 
 static void test_rows(void **state)
 {
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8, ATTN_F64};
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8, ATTN_F64, ATTN_F8_E4M3, ATTN_Q8_0, ATTN_Q4_1};
     static const attn_rope interleaved = {.struct_size = sizeof interleaved};
     static const attn_rope partial = {.struct_size = sizeof partial, .pairs = ATTN_ROPE_PAIRS_HALVES, .dim_rotary = 6, .base = 500};
     const attn_rope *const ropes[] = {NULL, &interleaved, &partial};
     (void)state;
-    for (int n = 0; n < 5; n++)
+    for (int n = 0; n < 8; n++) {
+        dim = types[n] >= ATTN_Q8_0 ? DIM : 10, dim_v = types[n] >= ATTN_Q8_0 ? DIM_V : 7;
         for (int r = 0; r < 3; r++)
             for (int k = 0; k < 4; k++)
                 check(types[n], types[n] == ATTN_F64 ? ATTN_F64 : k % 2 ? ATTN_BF16 : ATTN_F32, ropes[r], k / 2, (k + r) % 2);
+    }
+    dim = 10, dim_v = 7;
 }
 
 /* Enough tokens for several threads: the same bits, also in attn_cache_attend's queries. */
