@@ -40,6 +40,8 @@ attn_output *case_slot(attn_tensors *tensors, const api_case *c, int t);
 int case_find(const api_case *c, const char *name);
 int case_has(const api_case *c, const char *name);
 int case_packs(const api_case *c, int t);
+/* Lists of blocks: as many for each key head of each entry, or for all together. */
+int64_t case_lists(const api_case *c);
 /* The most pages of an entry. */
 int64_t case_most_pages(const api_case *c);
 /* Whether the tensor's sequences are concatenated in this case. */

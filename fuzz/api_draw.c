@@ -87,6 +87,14 @@ static void draw_score(api_case *c)
     if (s->kind == ATTN_SCORE_GENERAL || s->kind == ATTN_SCORE_METRIC || s->kind == ATTN_SCORE_ADDITIVE) give(c, "score_matrix");
 }
 
+/* For one in n forward cases, by their sizes and not by a draw, after which the numbers of all cases would be others. */
+static int picks(const api_case *c, int n)
+{
+    const attn_shape *s = &c->problem.shape;
+    const uint64_t sizes = (uint64_t)(s->len_q * 31 + s->len_kv * 17 + s->dim_qk * 7 + s->batch) * UINT64_C(0x9e3779b97f4a7c15);
+    return !c->everywhere && c->problem.op == ATTN_FORWARD && (sizes >> 40) % (uint64_t)n == 0;
+}
+
 static void draw_mask(api_case *c)
 {
     draws *d = &c->from;
@@ -122,9 +130,20 @@ static void draw_mask(api_case *c)
         m->block_q = 1 + draw_below(d, 20), m->block_kv = 1 + draw_below(d, 40);
     if (case_has(c, "block_index") && m->block_q > 0) { /* every second block of row r of blocks, starting at block r % 3 */
         const attn_shape *s = &c->problem.shape;
-        const int64_t rows = (s->len_q + m->block_q - 1) / m->block_q, columns = (s->len_kv + m->block_kv - 1) / m->block_kv;
+        if (picks(c, 2)) m->block_heads = 1;
+        if (m->block_heads && picks(c, 3)) m->block_q = s->len_q + 1; /* one list for all queries */
+        const int64_t rows = case_lists(c), columns = (s->len_kv + m->block_kv - 1) / m->block_kv;
         for (int64_t r = 0; r < rows; r++) m->block_entries += columns > r % 3 ? (columns - r % 3 + 1) / 2 : 0;
     }
+    if (picks(c, 5)) give(c, "tree"), m->tree_keys = 1 + (c->problem.shape.len_kv * 3 + c->problem.shape.len_q) % 150;
+}
+
+/* Lists of blocks. */
+int64_t case_lists(const api_case *c)
+{
+    const attn_shape *s = &c->problem.shape;
+    const attn_mask *m = &c->problem.mask;
+    return (s->len_q + m->block_q - 1) / m->block_q * (m->block_heads ? s->batch * s->heads_kv : 1);
 }
 
 static void draw_rest(api_case *c)
@@ -280,6 +299,8 @@ static attn_plan *plan_repaired(api_case *c)
         /* A field without its tensor, which the message names but does not miss. */
         if (t < 0 || (!case_slot(&c->tensors, c, t)->data && !strstr(error.message, "is missing"))) {
             if (strstr(error.message, "mask.empty")) p->mask.empty = ATTN_EMPTY_ZERO;
+            else if (strstr(error.message, "block_heads")) p->mask.block_heads = 0;
+            else if (strstr(error.message, "tree_keys")) p->mask.tree_keys = 0;
             else if (strstr(error.message, "normaliser")) p->score.normaliser = ATTN_NORMALISER_SOFTMAX, p->score.shift = 0;
             else if (strstr(error.message, "temperature")) p->score.temperature = 0;
             else if (strstr(error.message, "score.scale is")) p->score.scale = 1;
@@ -304,7 +325,7 @@ static attn_plan *plan_repaired(api_case *c)
         if (!case_has(c, "page_table") && !case_has(c, "page_index")) memset(&p->paging, 0, sizeof p->paging);
         if (!case_has(c, "page_index")) p->paging.page_entries = 0;
         if (!case_has(c, "block_mask") && !case_has(c, "block_index"))
-            p->mask.block_q = p->mask.block_kv = p->mask.block_entries = 0;
+            p->mask.block_q = p->mask.block_kv = p->mask.block_entries = p->mask.block_heads = 0;
     }
     return NULL;
 }

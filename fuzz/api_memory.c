@@ -50,8 +50,7 @@ static void fill_indices(api_case *c, const char *name, block *b)
     const int bad = draw_one_in(&c->from, 40);
     int64_t sum = 0;
     if (!strcmp(name, "block_index")) {
-        const int64_t rows = (s->len_q + p->mask.block_q - 1) / p->mask.block_q,
-                      columns = (s->len_kv + p->mask.block_kv - 1) / p->mask.block_kv;
+        const int64_t rows = case_lists(c), columns = (s->len_kv + p->mask.block_kv - 1) / p->mask.block_kv;
         int64_t at = 0;
         for (int64_t r = 0; r < rows; r++)
             for (int64_t j = r % 3; j < columns && at < count; j += 2) put_index(b, at++, j);
@@ -89,6 +88,13 @@ static void fill(api_case *c, int t)
 {
     block *b = &c->blocks[t];
     if (!strncmp(c->about[t].name, "cu_", 3)) return;
+    if (!strcmp(c->about[t].name, "tree")) { /* bits, of which three in four are 1 */
+        for (size_t at = 0; at < b->bytes; at += sizeof(uint64_t)) {
+            const uint64_t word = draw_word(&c->from) | draw_word(&c->from);
+            memcpy(b->memory + at, &word, sizeof word);
+        }
+        return;
+    }
     if (b->dtype == ATTN_I64 || b->dtype == ATTN_I32) {
         fill_indices(c, c->about[t].name, b);
         return;

@@ -196,6 +196,7 @@ static void parts(api_case *c)
 {
     const attn_problem *p = &c->problem;
     if (c->hostile) return;
+    if (p->mask.block_heads || p->mask.tree_keys) return; /* lists of an entry begin elsewhere; a tree has no origin */
     if (p->shape.batch > 1 && draw_one_in(&c->from, 2)) run_entry(c, draw_below(&c->from, p->shape.batch));
     if (!c->options.invariant || p->op != ATTN_FORWARD || case_has(c, "cu_seqlens_q") || p->shape.len_q < 2 || p->shape.batch > 8)
         return;

@@ -110,6 +110,15 @@ static int entry_masks(const api_case *c, entry *x, int64_t e)
             for (int64_t i = 0; i < r->Sq; i++)
                 for (int64_t k = 0; k < 2; k++) *to++ = read_index(block_at(ranges, e, h, i, k), ranges->dtype);
     }
+    const block *tree = tensor(c, "tree");
+    if (tree) {
+        const int64_t words = (m->tree_keys + 63) / 64;
+        uint64_t *to = array(x, r->Sq * words, sizeof *to);
+        r->tree = to, r->tree_keys = m->tree_keys;
+        for (int64_t i = 0; i < r->Sq; i++)
+            for (int64_t k = 0; k < words; k++, to++)
+                memcpy(to, block_at(tree, packed ? 0 : e, 0, i + (packed ? x->first[0] : 0), k), sizeof *to);
+    }
     if (!mask && !blocks && !starts) return 1;
     unsigned char *keep = array(x, r->Hq * r->Sq * r->Skv, 1);
     r->keep = keep;
@@ -120,8 +129,10 @@ static int entry_masks(const api_case *c, entry *x, int64_t e)
                 if (mask && !*block_at(mask, e, h, i, j)) *keep = 0;
                 if (blocks && !*block_at(blocks, e, h, i / m->block_q, j / m->block_kv)) *keep = 0;
                 int listed = !starts;
-                for (int64_t n = starts ? get_index(starts, i / m->block_q) : 0;
-                     starts && n < get_index(starts, i / m->block_q + 1); n++)
+                const int64_t before =
+                    m->block_heads ? (e * r->Hkv + h / (r->Hq / r->Hkv)) * case_lists(c) / (p->shape.batch * r->Hkv) : 0;
+                for (int64_t n = starts ? get_index(starts, before + i / m->block_q) : 0;
+                     starts && n < get_index(starts, before + i / m->block_q + 1); n++)
                     listed |= get_index(index, n) == j / m->block_kv;
                 if (!listed) *keep = 0;
             }

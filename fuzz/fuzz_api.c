@@ -28,9 +28,10 @@ void target_print(void)
             p->score.dim_metric, p->score.additive_bias, (int)p->score.normaliser, p->score.shift, p->dropout.probability);
     fprintf(stderr,
             "mask causal %d align %d window %d %" PRId64 " %" PRId64 " empty %d chunk %" PRId64 " dilation %" PRId64
-            " global %" PRId64 " %" PRId64 " block %" PRId64 " %" PRId64 " entries %" PRId64 "\n",
+            " global %" PRId64 " %" PRId64 " block %" PRId64 " %" PRId64 " entries %" PRId64 " heads %" PRId64 " tree %" PRId64
+            "\n",
             m->causal, (int)m->align, m->window, m->window_left, m->window_right, (int)m->empty, m->chunk, m->dilation, m->global_q,
-            m->global_kv, m->block_q, m->block_kv, m->block_entries);
+            m->global_kv, m->block_q, m->block_kv, m->block_entries, m->block_heads, m->tree_keys);
     fprintf(stderr,
             "outputs after_dropout %d stages %d %d columns %d %" PRId64 " topk %" PRId64 "  pages %" PRId64 " of %" PRId64 "\n",
             p->outputs.after_dropout, (int)p->outputs.scores_stage, (int)p->outputs.rows_stage, (int)p->outputs.column_heads,

@@ -38,15 +38,15 @@ static void drop(api_case *c, const char *name) { memset(case_slot(&c->tensors, 
 /* Leaves out what attn/distributed.h does not have. */
 static void make_possible(api_case *c)
 {
-    static const char *const never[] = {"page_table",        "page_starts",  "page_index",
-                                        "lengths_last_page", "block_starts", "block_index"},
+    static const char *const never[] = {"page_table",   "page_starts", "page_index", "lengths_last_page",
+                                        "block_starts", "block_index", "tree"},
                              *const packed[] = {"block_mask", "weights", "scores", "dropout_keep"};
     attn_problem *p = &c->problem;
     for (size_t n = 0; n < sizeof never / sizeof *never; n++) drop(c, never[n]);
     if (!case_has(c, "cu_seqlens_kv")) drop(c, "cu_seqlens_q");
     for (size_t n = 0; n < sizeof packed / sizeof *packed && case_has(c, "cu_seqlens_q"); n++) drop(c, packed[n]);
     memset(&p->paging, 0, sizeof p->paging);
-    p->mask.block_entries = 0;
+    p->mask.block_entries = p->mask.block_heads = p->mask.tree_keys = 0;
     if (!case_has(c, "block_mask")) p->mask.block_q = p->mask.block_kv = 0;
     c->call.visit_rows = NULL;
     /* One query whose row of the bias all ranks share, which only this stride says, and ranks draw strides of their own. */

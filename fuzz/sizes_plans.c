@@ -89,6 +89,7 @@ static void draw_company(draws *d, const attn_tensors *t)
     attn_problem *const p = &problem;
     if (t->block_mask.data || t->block_starts.data) p->mask.block_q = draw_vast(d), p->mask.block_kv = draw_vast(d);
     if (t->block_index.data) p->mask.block_entries = draw_vast(d);
+    if (t->tree.data) p->mask.tree_keys = draw_vast(d);
     if (t->topk_index.data || t->topk_weight.data) p->outputs.topk = draw_vast(d);
     if (t->page_table.data) p->paging.page_size = draw_vast(d), p->paging.pages = draw_vast(d);
     if (t->relative_keys.data || t->relative_values.data) p->relative.rows = draw_vast(d), p->relative.first = draw_hostile(d);
