@@ -175,8 +175,8 @@ static void test_paged(void **state)
 static void test_page_lists(void **state)
 {
     (void)state;
-    static const int64_t rows[] = {0, 3, 5}, late[] = {1, 3, 5}, falling[] = {0, 3, 2}, far[] = {0, 3, 7}, few[] = {0, 3, 3},
-                         many[] = {0, 4, 5};
+    static const int64_t rows[] = {0, 3, 5}, late[] = {1, 3, 5}, falling[] = {0, 3, 2}, far[] = {0, 3, 7},
+                         lowest[] = {0, 3, INT64_MIN}, few[] = {0, 3, 3}, many[] = {0, 4, 5};
     static const int64_t pages[] = {0, 2, 1, 2, 2, -1}, beyond[] = {0, 3, 1, 2, 2, 0};
     static const int64_t one[] = {1, 1}, two[] = {1, 2}, none[] = {0, 1}, three[] = {1, 3};
 #define PAGE_LISTS(starts, index, last)                                                                                            \
@@ -193,6 +193,9 @@ static void test_page_lists(void **state)
     REJECTED(PAGE_LISTS(late, pages, two), ATTN_ERR_ARGUMENT, "page_starts[0] (1) is not 0");
     REJECTED(PAGE_LISTS(falling, pages, two), ATTN_ERR_ARGUMENT,
              "page_starts[2] (2) is not between its predecessor (3) and paging.page_entries (6)");
+    REJECTED(PAGE_LISTS(lowest, pages, two), ATTN_ERR_ARGUMENT,
+             "page_starts[2] (-9223372036854775808) is not between its predecessor (3) and paging.page_entries (6); the array was "
+             "read as i64 (set its dtype if it is i32)");
     REJECTED(PAGE_LISTS(far, pages, two), ATTN_ERR_ARGUMENT,
              "page_starts[2] (7) is not between its predecessor (3) and paging.page_entries (6)");
     REJECTED(PAGE_LISTS(rows, pages, none), ATTN_ERR_ARGUMENT,

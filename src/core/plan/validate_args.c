@@ -47,11 +47,12 @@ static attn_status check_page_lists(const attn_resolved *p, const attn_args *arg
     CHECK_TENSOR(start == 0, ATTN_SLOT_page_starts, ATTN_ERR_ARGUMENT, "page_starts[0] (%" PRId64 ") is not 0%s", start,
                  attn_index_hint(of_starts, start));
     for (int64_t b = 0; b < p->shape.batch; b++) {
-        const int64_t end = attn_index_at(args->page_starts, of_starts, b + 1), pages = end - start;
+        const int64_t end = attn_index_at(args->page_starts, of_starts, b + 1);
         CHECK_TENSOR(end >= start && end <= g->page_entries, ATTN_SLOT_page_starts, ATTN_ERR_ARGUMENT,
                      "page_starts[%" PRId64 "] (%" PRId64 ") is not between its predecessor (%" PRId64
                      ") and paging.page_entries (%" PRId64 ")%s",
                      b + 1, end, start, g->page_entries, attn_index_hint(of_starts, end));
+        const int64_t pages = end - start; /* (of a wrong end the difference may not fit) */
         start = end;
         if (!p->has.lengths_last_page) continue;
         const int64_t length = attn_index_at(args->lengths_last_page, of_lengths, b), least = pages > 0;
