@@ -44,8 +44,9 @@ int ref_f8_of(ref_format format, double x)
     int best = 0;
     if (isnan(x)) return format == REF_E4M3 ? sign | 0x7f : sign | 0x7e;
     if (isinf(x)) return format == REF_E4M3 ? sign | 0x7f : sign | 0x7c;
+    const double size = fmin(fabs(x), ref_f8_value(format, format == REF_E4M3 ? 0x7e : 0x7b)); /* the differences are exact then */
     for (int byte = 1; byte < 0x80 && isfinite(ref_f8_value(format, byte)); byte++) {
-        const double now = fabs(fabs(x) - ref_f8_value(format, best)), next = fabs(fabs(x) - ref_f8_value(format, byte));
+        const double now = fabs(size - ref_f8_value(format, best)), next = fabs(size - ref_f8_value(format, byte));
         if (next < now || (next == now && byte % 2 == 0)) best = byte;
     }
     return sign | best;

@@ -200,6 +200,7 @@ ATTN_API void attn_metadata_list_destroy(attn_metadata_list *list);
  * Returns, with the container unchanged,
  *      ATTN_ERR_ARGUMENT  NULL, an invalid dtype, a rank outside 0 .. ATTN_MAX_RANK, data misaligned for its dtype, a name
  *                         that is empty, not UTF-8, taken, or "__metadata__" (which is reserved by the formats)
+ *      ATTN_ERR_UNSUPPORTED  a type that files do not have: f8 and blocks
  *      ATTN_ERR_SHAPE     a negative size, or sizes whose product overflows (zeros not counted)
  *      ATTN_ERR_MEMORY
  */

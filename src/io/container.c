@@ -133,6 +133,8 @@ static attn_status check_tensor(attn_io_context *context, const attn_archive *te
     context->name = tensor->name;
     if (!attn_dtype_size(tensor->dtype))
         return attn_io_fail(context, ATTN_ERR_ARGUMENT, "dtype %d is not a type", (int)tensor->dtype);
+    if (!attn_io_safetensors_name(tensor->dtype))
+        return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "files have no tensors of %s", attn_dtype_name(tensor->dtype));
     if (tensor->rank < 0 || tensor->rank > ATTN_MAX_RANK)
         return attn_io_fail(context, ATTN_ERR_ARGUMENT, "rank %d is not between 0 and %d", tensor->rank, ATTN_MAX_RANK);
     if (!shape && tensor->rank) return attn_io_fail(context, ATTN_ERR_ARGUMENT, "shape is NULL");

@@ -111,6 +111,7 @@ static const struct {
     {"taken", ATTN_F32, 1, {1}, ATTN_ERR_ARGUMENT, "tensor 'taken': the name is taken"},
     {"q", 0, 1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': dtype 0 is not a type"},
     {"q", 99, 1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': dtype 99 is not a type"},
+    {"q", ATTN_Q8_0, 1, {1}, ATTN_ERR_UNSUPPORTED, "tensor 'q': files have no tensors of q8_0"},
     {"q", ATTN_F32, -1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': rank -1 is not between 0 and 8"},
     {"q", ATTN_F32, 9, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': rank 9 is not between 0 and 8"},
     {"q", ATTN_F32, 2, {2, -3}, ATTN_ERR_SHAPE, "tensor 'q': no tensor of f32 can have the shape [2, -3]"},

@@ -37,6 +37,8 @@ attn_status attn_problem_read(attn_resolved *resolved, const attn_problem *probl
 attn_status attn_problem_resolve(attn_resolved *problem, const attn_tensors *tensors, attn_planned_tensor *list, int *count,
                                  attn_error *error);
 attn_status attn_shape_validate(const attn_shape *shape, attn_error *error);
+/* Keys and values of these types: those of i8 come with their scales, those of f8 may, and no others do. */
+attn_status attn_formats_validate(const attn_resolved *problem, const attn_dtype types[2], attn_error *error);
 /* The rules of mask.block_heads and of trees. */
 attn_status attn_choices_validate(const attn_resolved *problem, attn_error *error);
 attn_status attn_options_validate(const attn_options *options, attn_error *error);

@@ -282,29 +282,6 @@ static attn_status check_paging(const attn_resolved *p, attn_error *error)
     return ATTN_OK;
 }
 
-/* Keys and values of i8 come with their scales, those of f8 may, and no others do. */
-static attn_status check_quantised(const attn_resolved *p, const attn_dtype types[2], attn_error *error)
-{
-    static const char *const names[] = {"k", "v"};
-    const unsigned char has[] = {p->has.k_scale, p->has.v_scale};
-    const int slots[] = {ATTN_SLOT_k_scale, ATTN_SLOT_v_scale}, scaled[] = {ATTN_SLOT_k, ATTN_SLOT_v};
-    const int64_t dims[] = {attn_problem_dim_k(p), p->shape.dim_v};
-    for (int n = 0; n < 2; n++) {
-        const attn_dtype type = types[n];
-        CHECK_TENSOR(!attn_is_quantised(type) || p->op == ATTN_FORWARD, scaled[n], ATTN_ERR_UNSUPPORTED,
-                     "%s.dtype is %s and op is not ATTN_FORWARD; quantised keys and values have no gradients", names[n],
-                     attn_dtype_text(type));
-        CHECK_TENSORS(type != ATTN_I8 || has[n], slots[n], scaled[n], ATTN_ERR_ARGUMENT, "%s_scale is missing; %s.dtype is i8",
-                      names[n], names[n]);
-        CHECK_TENSORS(type == ATTN_I8 || attn_is_f8(type) || !has[n], slots[n], scaled[n], ATTN_ERR_ARGUMENT,
-                      "%s_scale is set and %s.dtype is neither i8 nor f8", names[n], names[n]);
-        CHECK_TENSOR(!attn_is_blocks(type) || dims[n] % ATTN_BLOCK == 0, scaled[n], ATTN_ERR_SHAPE,
-                     "%s.dtype is %s and its rows have %" PRId64 " channels; blocks need a multiple of %d", names[n],
-                     attn_dtype_text(type), dims[n], ATTN_BLOCK);
-    }
-    return ATTN_OK;
-}
-
 static attn_status check_bias_table(attn_resolved *p, attn_error *error)
 {
     attn_bias_table *t = &p->bias_table;
@@ -458,7 +435,7 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
     TRY(check_normaliser(p, error));
     TRY(check_mask(p, error));
     TRY(check_paging(p, error));
-    TRY(check_quantised(p, types, error));
+    TRY(attn_formats_validate(p, types, error));
     TRY(check_bias_table(p, error));
     TRY(check_relative(p, error));
     TRY(check_company(p, error));
