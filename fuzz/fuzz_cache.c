@@ -404,7 +404,8 @@ static void quantise_formats(void)
             unsigned char byte = block_at(&whole, 0, 0, i, 0)[k];
             if (dtype < ATTN_Q8_0 && isnan(ref_f8_value(dtype == ATTN_F8_E4M3 ? REF_E4M3 : REF_E5M2, byte))) byte = 0xff;
             if (byte != expected[k])
-                finding("byte %d of row %d in %s is %d, not %d", (int)k, (int)i, attn_dtype_name(dtype), byte, expected[k]);
+                finding("byte %d of row %d in %s is %d, not %d (%a / %a)", (int)k, (int)i, attn_dtype_name(dtype), byte,
+                        expected[k], dtype < ATTN_Q8_0 ? x[k] : 0, scale);
         }
     }
     block_free(&from), block_free(&whole), block_free(&scales);
@@ -437,12 +438,42 @@ static void quantise(void)
     block_free(&from), block_free(&whole), block_free(&scales);
 }
 
+/* Checks attn_hadamard on random rows. */
+static void hadamard(void)
+{
+    draws *d = c.from;
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
+    const int64_t rows = draw_below(d, 4), dim = draw_below(d, 70);
+    block from = block_of("src", types[draw_below(d, 4)], 0, 1, 1, rows, dim),
+          to = block_of("dst", types[draw_below(d, 2)], 1, 1, 1, rows, dim);
+    int64_t n = 1;
+    double x[80], y[80];
+    if (!block_allocate(&from) || !block_allocate(&to)) abort();
+    block_fill(&from, d, -3, 3, 0);
+    while (dim && dim % (2 * n) == 0) n *= 2;
+    const attn_input src = block_in(&from);
+    const attn_output dst = block_out(&to);
+    const attn_status status = attn_hadamard(rows, dim, &src, &dst, &last);
+    check_error(status, &last);
+    if (status != ATTN_OK) finding("attn_hadamard rejects: %s", last.message);
+    for (int64_t i = 0; i < rows; i++) {
+        double most = 0;
+        for (int64_t k = 0; k < dim; k++) x[k] = block_get(&from, 0, 0, i, k), most = fmax(most, fabs(x[k]));
+        for (int64_t k = 0; k < dim; k += n) ref_hadamard(n, x + k, y + k);
+        for (int64_t k = 0; k < dim; k++)
+            if (!(fabs(block_get(&to, 0, 0, i, k) - y[k]) <= 0x1p-20 * most + (double)FLT_TRUE_MIN))
+                finding("channel %d of row %d is rotated wrongly", (int)k, (int)i);
+    }
+    block_free(&from), block_free(&to);
+}
+
 void target_run(draws *from)
 {
     memset(&c, 0, sizeof c);
     c.from = from;
     quantise();
-    quantise_formats();
+    if (draw_one_in(from, 4)) quantise_formats();
+    if (draw_one_in(from, 4)) hadamard();
     cache_draw(&c);
     for (int64_t steps = 1 + draw_below(from, 5); steps > 0; steps--) step();
     blocks_free(c.blocks, C_BLOCKS);

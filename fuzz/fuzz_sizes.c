@@ -126,6 +126,7 @@ static void cache(draws *d)
     const attn_input in = attn_in(ATTN_EMPTY);
     const attn_output out = attn_out(ATTN_EMPTY);
     CALL(attn_quantise(draw_one_in(d, 2) ? 0 : s[6], draw_one_in(d, 2) ? 0 : s[7], &in, &out, &out, &error));
+    CALL(attn_hadamard(draw_one_in(d, 2) ? 0 : s[6], draw_one_in(d, 2) ? 0 : s[7], &in, &out, &error));
 }
 
 /* ---- tensors without elements ---- */

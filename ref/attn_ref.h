@@ -119,6 +119,8 @@ enum { REF_BLOCK = 32 };
 /* The number of a byte, and the byte of the nearest number (which saturates). */
 double ref_f8_value(ref_format format, int byte);
 int ref_f8_of(ref_format format, double x);
+/* y = H x / sqrt(n); n is a power of 2. */
+void ref_hadamard(int64_t n, const double *x, double *y);
 /* The steps of a block of f32, and its scale and minimum before they are rounded to f16. */
 void ref_block_steps(ref_format format, const double *x, int *steps, double *d, double *m);
 /* One channel, from the scale and the minimum as they are stored. */

@@ -44,7 +44,7 @@ int ref_f8_of(ref_format format, double x)
     int best = 0;
     if (isnan(x)) return format == REF_E4M3 ? sign | 0x7f : sign | 0x7e;
     if (isinf(x)) return format == REF_E4M3 ? sign | 0x7f : sign | 0x7c;
-    const double size = fmin(fabs(x), ref_f8_value(format, format == REF_E4M3 ? 0x7e : 0x7b)); /* the differences are exact then */
+    const double size = fmin(fabs(x), format == REF_E4M3 ? 448 : 57344); /* else all are equally far from 2^100 */
     for (int byte = 1; byte < 0x80 && isfinite(ref_f8_value(format, byte)); byte++) {
         const double now = fabs(size - ref_f8_value(format, best)), next = fabs(size - ref_f8_value(format, byte));
         if (next < now || (next == now && byte % 2 == 0)) best = byte;
@@ -80,4 +80,17 @@ void ref_block_steps(ref_format format, const double *x, int *steps, double *d, 
 double ref_block_value(ref_format format, double d, double m, int step)
 {
     return format == REF_Q8_0 ? d * step : format == REF_Q4_0 ? d * (step - 8) : f32(d * step + m);
+}
+
+void ref_hadamard(int64_t n, const double *x, double *y)
+{
+    for (int64_t a = 0; a < n; a++) {
+        double sum = 0;
+        for (int64_t b = 0; b < n; b++) {
+            int odd = 0;
+            for (int64_t common = a & b; common; common &= common - 1) odd = !odd;
+            sum += odd ? -x[b] : x[b];
+        }
+        y[a] = sum / sqrt((double)n);
+    }
 }

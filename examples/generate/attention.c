@@ -4,6 +4,7 @@
 #include "attention.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static attn_status fail_memory(attn_error *error)
 {
@@ -17,6 +18,7 @@ void attention_free(attention *a)
     free(a->numbers);
     free(a->schedule_memory);
     free(a->workspace);
+    free(a->rotated);
     *a = (attention){.plan = NULL};
 }
 
@@ -70,6 +72,11 @@ attn_status attention_begin(attention *a, const pages *p, int64_t first, int64_t
     a->heads = heads, a->heads_kv = c->heads_kv, a->dim = c->dim_qk;
     for (int64_t b = 0; b < count; b++) longest = counts[b] > longest ? counts[b] : longest;
     if (!list_tokens(a, p, counts)) return fail_memory(error);
+    if (p->hadamard) {
+        free(a->rotated);
+        a->rotated = malloc((size_t)((2 * a->heads_kv + heads) * a->rows * a->dim) * sizeof *a->rotated);
+        if (!a->rotated) return fail_memory(error);
+    }
     const attn_problem problem = {.struct_size = sizeof problem,
                                   .shape = {count, heads, a->heads_kv, longest, p->row * p->page_size, a->dim, a->dim},
                                   .mask = {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT},
@@ -98,9 +105,53 @@ static attn_input laid(const float *rows, int64_t heads, int64_t dim)
     return slot;
 }
 
+/* to = the heads of `from`, by attn_hadamard. */
+static attn_status rotate(const attention *a, int64_t heads, const float *from, float *to, attn_error *error)
+{
+    const attn_input src = attn_in(from);
+    const attn_output dst = attn_out(to);
+    return attn_hadamard(a->rows * heads, a->dim, &src, &dst, error);
+}
+
+/* As attention_layer, over a cache of rotated rows: keys get their positions first, so that appending only stores them. */
+static attn_status rotated_layer(attention *a, const pages *p, int64_t layer, float *q, const float *k, const float *v, float *o,
+                                 attn_error *error)
+{
+    attn_cache cache = p->caches[layer];
+    const int64_t of_keys = a->rows * a->heads_kv * a->dim, of_queries = a->rows * a->heads * a->dim;
+    float *own_k = a->rotated, *own_v = own_k + of_keys, *own_q = own_v + of_keys;
+    const int64_t shape_k[4] = {1, a->heads_kv, a->rows, a->dim}, shape_q[4] = {1, a->heads, a->rows, a->dim};
+    const attn_input keys = laid(k, a->heads_kv, a->dim), queries = laid(q, a->heads, a->dim), positions = attn_in(a->positions);
+    const attn_output to_k = {.data = own_v, .stride = {0, a->dim, a->heads_kv * a->dim, 1}},
+                      to_q = {.data = q, .stride = {0, a->dim, a->heads * a->dim, 1}};
+    attn_status status = attn_rope_apply(cache.rope, shape_k, &keys, &positions, &to_k, error);
+    if (status == ATTN_OK) status = rotate(a, a->heads_kv, own_v, own_k, error);
+    if (status == ATTN_OK) status = rotate(a, a->heads_kv, v, own_v, error);
+    if (status == ATTN_OK) status = attn_rope_apply(cache.rope, shape_q, &queries, &positions, &to_q, error);
+    if (status == ATTN_OK) status = rotate(a, a->heads, q, own_q, error);
+    if (status != ATTN_OK) return status;
+    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
+                                      .len = a->rows,
+                                      .options = a->options,
+                                      .k = laid(own_k, a->heads_kv, a->dim),
+                                      .v = laid(own_v, a->heads_kv, a->dim),
+                                      .slots = attn_in(a->slots)};
+    cache.rope = NULL;
+    status = attn_cache_append(&cache, &tokens, error);
+    if (status != ATTN_OK) return status;
+    const attn_call call = {.struct_size = sizeof call, .schedule = a->schedule};
+    attn_tensors tensors = tensors_of(a, p, &cache, own_q, o);
+    tensors.call = &call;
+    status = attn_execute(a->plan, &tensors, a->workspace, a->workspace_bytes, error);
+    if (status != ATTN_OK) return status;
+    memcpy(own_q, o, (size_t)of_queries * sizeof *o);
+    return rotate(a, a->heads, own_q, o, error);
+}
+
 attn_status attention_layer(attention *a, const pages *p, int64_t layer, float *q, const float *k, const float *v, float *o,
                             attn_error *error)
 {
+    if (p->hadamard) return rotated_layer(a, p, layer, q, k, v, o, error);
     const attn_cache *cache = &p->caches[layer];
     const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
                                       .len = a->rows,

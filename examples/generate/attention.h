@@ -25,6 +25,7 @@ typedef struct attention {
     const attn_schedule *schedule;
     void *schedule_memory, *workspace;
     size_t workspace_bytes;
+    float *rotated; /* with hadamard: [2 * heads_kv + heads][rows * dim] */
 } attention;
 
 /* Memory is kept from step to step; attention_free releases it. */

@@ -175,6 +175,7 @@ static int run_batch(session *s, int first, int64_t count, int end)
     writer w = {.m = s->m, .p = &p, .s = &s->o.sampling, .chunk = s->o.chunk, .drafts = s->o.drafts, .end = end};
     int good = model_make_pages(s->m, count, longest, total, s->o.page, s->o.cache, s->o.values, &p) ||
                fail("cannot allocate memory, or the heads have no whole blocks of 32 channels");
+    p.hadamard = s->o.hadamard;
     if (good && (read_prompts(s, &w, all, count, &error) != ATTN_OK || write_texts(s, &w, all, count, &error) != ATTN_OK))
         good = fail(error.message);
     pages_free(&p);

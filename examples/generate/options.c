@@ -24,6 +24,7 @@ static const char help[] = "usage: generate MODEL.gguf [options] PROMPT...\n"
                            "      --cache=TYPE      of keys and values: f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0\n"
                            "                        or q4_1 (default: bf16)\n"
                            "      --values=TYPE     of values, if they differ\n"
+                           "      --hadamard        rotate what is stored, so that few bits lose less\n"
                            "      --page=N          tokens of a page of the cache (default: 64)\n"
                            "      --batch=N         sequences at once (default: all)\n"
                            "      --chunk=N         tokens of a prompt at once (default: 128)\n"
@@ -96,7 +97,7 @@ static int read_option(options *o, const char *argument)
     const struct {
         const char *name;
         int *flag;
-    } flags[] = {{"--raw", &o->raw}, {"--ids", &o->ids}, {"--quiet", &o->quiet}};
+    } flags[] = {{"--raw", &o->raw}, {"--ids", &o->ids}, {"--quiet", &o->quiet}, {"--hadamard", &o->hadamard}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (!strcmp(argument, flags[i].name)) return *flags[i].flag = 1;
     const char *text = value_of(argument, "--cache");

@@ -13,7 +13,7 @@ typedef struct options {
     char **prompts;
     int prompt_count;
     const char *system; /* NULL: the model's own */
-    int raw, ids, quiet;
+    int raw, ids, quiet, hadamard;
     int64_t most, batch, chunk, page, drafts, threads;
     attn_dtype cache, values;
     sampling sampling;

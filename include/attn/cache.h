@@ -43,6 +43,21 @@ ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *
                                    const attn_output *scales, attn_error *error);
 
 /*
+ * Rotates rows so that a large channel is spread over many, before they are quantised: channels in groups of n, the largest power
+ * of 2 that divides dim, at most 4096,
+ *
+ *      dst[i, a] = sum_b H_ab src[i, b] / sqrt(n)       H_ab = -1 if a and b have an odd number of common 1 bits, else 1
+ *
+ * which is its own inverse.  If both queries and keys are rotated (after a rope), scores are what they were; if values are, the
+ * outputs are rotated, and this undoes it.  4 bits gain most (docs/mechanisms/quantised.md).  In double, rounded once to dst's
+ * type.
+ *
+ *  src  [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
+ *  dst  [out] [1, 1, rows, dim] of any of these types (default: f32), the same; shares no memory with src
+ */
+ATTN_API attn_status attn_hadamard(int64_t rows, int64_t dim, const attn_input *src, const attn_output *dst, attn_error *error);
+
+/*
  * A cache: its sizes, and its tensors, one slot each.  Keys and values are each of f32, f16, bf16, i8, f8 or blocks, or both f64;
  * by default keys are f32, and values of the type of keys.  In pages (if page_table is present), token j of entry b is token j %
  * page_size of page page_table[b, j / page_size], and capacity is the number of tokens that one entry's row of the table can hold.

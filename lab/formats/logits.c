@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * logits.c - what a format of keys and values does to the logits of a model: a text's tokens, by numbers on standard input, run
- * through examples/generate's model over a cache of each format, and the logits compared with those over f32.
+ * through examples/generate's model over a cache of each format, rotated by attn_hadamard too, and the logits compared with those
+ * over f32.
  *
  *      from=examples/generate
  *      cc -O2 -D_POSIX_C_SOURCE=200809L -Iinclude lab/formats/logits.c $from/model.c $from/attention.c $from/pages.c \
@@ -23,13 +24,14 @@ enum { MOST = 2048 };
 static int tokens[MOST], count;
 
 /* The logits of every token; the sequence comes in chunks, as a prompt and then token by token. */
-static float *run(model *m, attn_dtype keys, attn_dtype values)
+static float *run(model *m, attn_dtype keys, attn_dtype values, int hadamard)
 {
     pages p;
     attn_error error;
     const int64_t words = model_words(m);
     float *logits = malloc((size_t)(count * words) * sizeof *logits);
     if (!logits || !model_make_pages(m, 1, count, (count + 63) / 64, 64, keys, values, &p)) exit(1);
+    p.hadamard = hadamard;
     for (int64_t done = 0, chunk; done < count; done += chunk) {
         chunk = done < count / 2 ? 32 : 1;
         if (chunk > count - done) chunk = count - done;
@@ -43,7 +45,7 @@ static float *run(model *m, attn_dtype keys, attn_dtype values)
     return logits;
 }
 
-static void compare(int64_t words, const float *exact, const float *got, const char *keys, const char *values)
+static void compare(int64_t words, const float *exact, const float *got, const char *keys, const char *values, const char *rotated)
 {
     double off = 0, size = 0, divergence = 0;
     int same = 0;
@@ -67,8 +69,8 @@ static void compare(int64_t words, const float *exact, const float *got, const c
         }
         same += best_x == best_y;
     }
-    printf("%-8s %-8s error %.4f   divergence %.5f   same token %.1f %%\n", keys, values, sqrt(off / size), divergence / count,
-           100.0 * same / count);
+    printf("%-8s %-8s %-8s error %.4f   divergence %.5f   same token %.1f %%\n", keys, values, rotated, sqrt(off / size),
+           divergence / count, 100.0 * same / count);
     (void)fflush(stdout);
 }
 
@@ -82,12 +84,15 @@ int main(int argc, char **argv)
     model *m = argc == 2 ? model_open(argv[1], 2, &error) : NULL;
     if (!m) return printf("%s\n", argc == 2 ? error.message : "usage: logits MODEL.gguf"), 1;
     while (count < MOST && scanf("%d", &tokens[count]) == 1) count++;
-    float *exact = run(m, ATTN_F32, ATTN_F32);
+    float *exact = run(m, ATTN_F32, ATTN_F32, 0);
     printf("%d tokens\n", count);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        float *got = run(m, kinds[i][0], kinds[i][1]);
-        compare(model_words(m), exact, got, attn_dtype_name(kinds[i][0]), attn_dtype_name(kinds[i][1]));
-        free(got);
+        for (int hadamard = 0; hadamard < 2; hadamard++) {
+            float *got = run(m, kinds[i][0], kinds[i][1], hadamard);
+            compare(model_words(m), exact, got, attn_dtype_name(kinds[i][0]), attn_dtype_name(kinds[i][1]),
+                    hadamard ? "rotated" : "");
+            free(got);
+        }
     }
     free(exact);
     model_close(m);

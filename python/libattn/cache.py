@@ -20,7 +20,7 @@ from ._execution import Execution, execution
 from ._slots import Fixed, Slots, exactly, fits, floats, input_slot, integers, output, output_slot
 from .positions import Rope
 
-__all__ = ["Cache", "Lists", "Quantised", "choose_blocks", "quantise"]
+__all__ = ["Cache", "Lists", "Quantised", "choose_blocks", "hadamard", "quantise"]
 
 
 class Quantised(NamedTuple):
@@ -48,6 +48,25 @@ def quantise(x: Any) -> Quantised:
     slots = input_slot(rows, (2, 3)), output_slot(values, (2, 3)), output_slot(scales, (2,))
     _native.call("attn_quantise", *rows.shape, *(ctypes.byref(slot) for slot in slots))
     return Quantised(like(values.reshape(array.shape), x), like(scales.reshape(array.shape[:-1]), x))
+
+
+def hadamard(x: Any) -> Any:
+    """Rows of float32, float64, float16 or bfloat16, [..., dim], times a Hadamard matrix, which spreads large channels over many, before
+    they are quantised:
+
+        y[i, a] = sum_b H[a, b] x[i, b] / sqrt(n)       H[a, b] = -1 if a and b have an odd number of common 1 bits, else 1
+
+    in groups of n channels, the largest power of 2 that divides dim, at most 4096.  It is its own inverse, and scores of rotated queries
+    and keys are those of the others.
+    """
+    array = floats(x, "x")
+    if array.ndim == 0:
+        raise ValueError("x has no axes; it must have at least one, the channels of a row")
+    rows = array.reshape(int(np.prod(array.shape[:-1])), array.shape[-1])
+    rotated = np.empty(rows.shape, rows.dtype)
+    slots = input_slot(rows, (2, 3)), output_slot(rotated, (2, 3))
+    _native.call("attn_hadamard", *rows.shape, *(ctypes.byref(slot) for slot in slots))
+    return like(rotated.reshape(array.shape), x)
 
 
 class Lists(NamedTuple):

@@ -233,6 +233,17 @@ def test_quantise(dtype):
     assert np.isnan(cache.quantise(x).scales[0, 0]) and cache.quantise(np.zeros((0, 4))).values.shape == (0, 4)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_hadamard(dtype):
+    x = np.random.default_rng(8).standard_normal((3, 2, 24)).astype(dtype)
+    y, matrix = cache.hadamard(x), np.array([[1.0]])
+    for _ in range(3):  # 24 channels are groups of 8
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    assert y.dtype == x.dtype
+    close(y, (x.astype(float).reshape(3, 2, 3, 8) @ matrix / np.sqrt(8)).reshape(x.shape), 16 * np.finfo(dtype).eps)
+    assert cache.hadamard(np.zeros((0, 4))).shape == (0, 4)
+
+
 @arrays
 def test_libraries(make):
     x = make(np.eye(3)[None, None])
@@ -299,6 +310,7 @@ def kept(**options):
     (lambda: kept().attend(Q, K, V, bias=Q), TypeError, "bias is not an option"),
     (lambda: kept().evict([1, 2]), ValueError, "keep has shape"),
     (lambda: cache.quantise(1.0), ValueError, "x has no axes"),
+    (lambda: cache.hadamard(1.0), ValueError, "x has no axes"),
     (lambda: cache.quantise(np.zeros((2, 2), int)), TypeError, "x has type"),
 ])
 def test_errors(make, kind, message):

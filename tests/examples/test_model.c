@@ -94,6 +94,7 @@ static void run(attn_dtype dtype, int which, int64_t chunk, int64_t others, int6
     float *some = malloc((size_t)(SEQUENCES * TOKENS * WORDS) * sizeof *some);
     const int64_t count = 1 + others, all = count * ((TOKENS + page - 1) / page);
     assert_true(model_make_pages(m, count, TOKENS, all, page, dtype, dtype, &p));
+    p.hadamard = dtype == ATTN_Q4_1;
     while (pages_length(&p, 0) < TOKENS) {
         int batch[SEQUENCES * TOKENS];
         int64_t counts[SEQUENCES], rows = 0;
