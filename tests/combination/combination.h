@@ -49,9 +49,9 @@ void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
  * no words for.  KIND: the score kind that the seed chooses.  TABLE: a bias by distance.  MODIFY: a modifier.  RELATIVE: relative
  * keys and values, and u and v (not with KIND).  FULL: the first sequence of a ragged batch has the full length.  The options of
  * MORE one by one: DILATION, GLOBAL, RANGES, LISTS of blocks, a GIVEN dropout mask.  DISTANT: a least distance of keys.  PART: the
- * call has an origin.  INTEGERS: keys, values or both are i8.  PAGES: keys and values are paged, by a table, PAGE_LISTS: by lists.
- * TREE: a tree of drafts.  HEAD_LISTS: lists of blocks of each key head, CHOICES: one for each of them.  TYPES: k, v, o, grad_o and
- * bias have random types of 32 and 16 bits.  STRIDED: tensors of tokens have gaps. */
+ * call has an origin.  INTEGERS: keys, values or both are i8 or f8.  PAGES: keys and values are paged, by a table, PAGE_LISTS: by
+ * lists.  TREE: a tree of drafts.  HEAD_LISTS: lists of blocks of each key head, CHOICES: one for each of them.  TYPES: k, v, o,
+ * grad_o and bias have random types of 32 and 16 bits.  STRIDED: tensors of tokens have gaps. */
 enum {
     FINITE = 1,
     MORE = 2,

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT
- * stored.c - combinations whose keys and values are stored as in caches: quantised to i8 with a scale per row, or paged. */
+ * stored.c - combinations whose keys and values are stored as in caches: in i8 or f8 with a scale per row, or paged. */
 #include "test.h"
 
 #include "combination.h"
 
 #include <math.h>
 
-/* Redraws the tensor as i8; a poisoned row gets the scale NaN. */
+/* Redraws the tensor as i8 or f8; a poisoned row gets the scale NaN. */
 static void quantise(combination *c, random_state *r, int t, int of_scale)
 {
     tensor *x = &c->of[t], *scale = &c->of[of_scale];
     const int64_t row[4] = {x->shape[0], x->shape[1], x->shape[2], 1};
-    tensor whole = tensor_make(ATTN_I8, x->shape, random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, x->start);
+    const attn_dtype type = random_below(r, 2) ? ATTN_I8 : ATTN_F8_E5M2;
+    tensor whole = tensor_make(type, x->shape, random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, x->start);
     *scale = tensor_make(ATTN_F32, row, random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, x->start);
-    tensor_draw(&whole, r, 127);
-    tensor_draw(scale, r, 2.0 / 127);
+    tensor_draw(&whole, r, type == ATTN_I8 ? 127 : 2);
+    tensor_draw(scale, r, type == ATTN_I8 ? 2.0 / 127 : 1);
     for (int64_t at = 0, n = 0; at < row[0] * row[1] * row[2]; at++) {
         const int64_t b = at / row[2] / row[1], h = at / row[2] % row[1], j = at % row[2];
         if (x->shape[3] > 0 && isnan(x->value[n]) && tensor_has(scale, b, j)) {

@@ -128,6 +128,9 @@ static void get(const tensor *t, int64_t at, int64_t step, int64_t count, double
     case ATTN_I8:
         EACH(((const signed char *)memory)[at]);
         break;
+    case ATTN_F8_E5M2: /* the upper half of an f16 */
+        EACH(of_bits((uint16_t)(((const unsigned char *)memory)[at] << 8), 10, 15, 0x1p-24));
+        break;
     default:
         EACH(((const unsigned char *)memory)[at]);
     }
@@ -153,6 +156,13 @@ static void set(tensor *t, int64_t at, int64_t count, const double *x)
     case ATTN_F16:
     case ATTN_BF16: /* any rounding will do: tensor_read reads the stored value back */
         (void)attn_convert(count, x, ATTN_F64, (uint16_t *)memory + at, t->layout.dtype, NULL);
+        break;
+    case ATTN_F8_E5M2:
+        for (int64_t n = 0; n < count; n++) {
+            uint16_t half;
+            (void)attn_convert(1, x + n, ATTN_F64, &half, ATTN_F16, NULL);
+            ((unsigned char *)memory)[at + n] = (unsigned char)(half >> 8);
+        }
         break;
     case ATTN_I8: /* rounds towards 0 */
         for (int64_t n = 0; n < count; n++) ((signed char *)memory)[at + n] = (signed char)x[n];
