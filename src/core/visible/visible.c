@@ -167,7 +167,7 @@ void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int
     visibility->list = NULL;
     if (args && attn_has_choices(problem) && problem->shape.heads_q > 0)
         read_list(problem, args, b, h / (problem->shape.heads_q / problem->shape.heads_kv), visibility);
-    if (args && problem->has.ranges) {
+    if (args && args->ranges) { /* a schedule reads none */
         const attn_layout *layout = &problem->at.ranges;
         int64_t first = b * layout->stride[0] + h * layout->stride[1];
         visibility->ranges = (const char *)args->ranges + first * (int64_t)attn_dtype_bytes(layout->dtype);
