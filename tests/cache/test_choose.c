@@ -164,6 +164,34 @@ static void test_large_terms(void **state)
     }
 }
 
+/* Without queries there are no lists: block_starts has one element, and no more of it is read. */
+static void test_no_queries(void **state)
+{
+    static const int64_t none[B + 1];
+    int64_t *first = calloc(1, sizeof *first);
+    attn_problem p = {.struct_size = sizeof p, .shape = {B, HQ, HKV, 0, CAPACITY, D, D}};
+    attn_call call = {.struct_size = sizeof call};
+    attn_tensors t = {.struct_size = sizeof t,
+                      .call = &call,
+                      .q = attn_in(q),
+                      .k = attn_in(keys),
+                      .v = attn_in(values),
+                      .o = attn_out(ATTN_EMPTY),
+                      .cu_seqlens_q = attn_in(none),
+                      .block_starts = attn_in(first),
+                      .block_index = attn_in(none)};
+    attn_plan *plan;
+    (void)state;
+    assert_non_null(first);
+    p.mask.block_heads = p.mask.block_q = 1, p.mask.block_kv = BLOCK;
+    assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
+    void *memory = malloc(attn_schedule_size(plan));
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &t, memory, attn_schedule_size(plan), NULL), ATTN_OK);
+    assert_int_equal(attn_execute(plan, &t, NULL, 0, NULL), ATTN_OK);
+    free(memory), free(first);
+    attn_plan_destroy(plan);
+}
+
 /* ---- what is rejected ---- */
 
 static float rows[B * COLUMNS * HKV * 2 * D], scores[B * HKV * COLUMNS];
@@ -271,6 +299,6 @@ static void test_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_large_terms),
-                                       cmocka_unit_test(test_rejected)};
+                                       cmocka_unit_test(test_no_queries), cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static inline int attn_is_paged(const attn_resolved *p) { return p->has.page_tab
 static inline int attn_has_choices(const attn_resolved *p)
 {
     const int64_t len_q = p->rows_of_query > 1 ? p->shape.len_q / p->rows_of_query : p->shape.len_q;
-    return p->has.block_starts && p->mask.block_heads && p->mask.block_q >= len_q;
+    return p->has.block_starts && p->mask.block_heads && len_q > 0 && p->mask.block_q >= len_q;
 }
 
 /* Lists of each key head, or of all heads together. */
