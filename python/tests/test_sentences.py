@@ -59,7 +59,7 @@ def test_the_table_has_the_fields_that_keywords_set():
 # Words of the sources that no caller from Python can cause to be said.
 NEVER = {
     "ATTN_LATER": "arrays have memory", "ATTN_EMPTY": "the package sets it where there are no elements", "ATTN_SCALE_VALUE": "set with the scale",
-    "ATTN_VERBOSE": "an environment variable", "ATTN_INFERENCE_ONLY": "an option of another build",
+    "ATTN_VERBOSE": "an environment variable", "ATTN_INFERENCE_ONLY": "the package has everything",
     "options.allocator": "no keyword", "call.schedule": "no keyword", "call.reserved": "always 0", "origin.reserved": "always 0", "attn_init": "chosen by name",
     "attn_layer_tensors": "about a seed that the package sets elsewhere",
     "shape.batch": "set by the cache", "shape.heads_kv": "as shape.batch", "shape.len_kv": "as shape.batch", "shape.len_q": "as shape.batch",

@@ -25,7 +25,7 @@ int main(void)
 {
     enum { N = 3, D = 4 };
     static float x[N * D], y[N * D], lse[N];
-    static double wide[N * D];
+    static double wide[N * D], result[1];
     attn_error error;
     for (int i = 0; i < N * D; i++) x[i] = (float)(i % 5) - 2;
 
@@ -41,6 +41,11 @@ int main(void)
     attn_tensors d = {.struct_size = sizeof d, .q = attn_in(wide), .k = attn_in(wide), .v = attn_in(wide), .o = attn_out(wide)};
     d.q.dtype = d.k.dtype = d.v.dtype = d.o.dtype = ATTN_F64;
     expect("f64", attn_compute(&p, &d, &error), ATTN_ERR_UNSUPPORTED, &error);
+
+    const attn_product_problem m = {.struct_size = sizeof m, .dtype = ATTN_F64, .rows = 1, .columns = 1, .inner = 1};
+    const attn_product_tensors of_product = {
+        .struct_size = sizeof of_product, .a = attn_in(wide), .b = attn_in(wide), .c = attn_out(result)};
+    expect("product of f64", attn_product(&m, &of_product, NULL, &error), ATTN_ERR_UNSUPPORTED, &error);
 
     attn_linear_problem linear = {.struct_size = sizeof linear, .shape = {1, 1, 1, N, N, D, D}, .causal = 1};
     attn_linear_tensors of = {.struct_size = sizeof of, .q = attn_in(x), .k = attn_in(x), .v = attn_in(x), .o = attn_out(y)};

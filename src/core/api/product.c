@@ -4,6 +4,7 @@
 
 #include "../base/error.h"
 #include "../base/inference.h"
+#include "../base/names.h"
 #include "../plan/plan.h"
 #include "../threads/threads.h"
 #include "../walk/product/product.h"
@@ -37,10 +38,11 @@ static attn_status make(made *m, const attn_product_problem *problem, const attn
     TRY(read_options(o, options, error));
     TRY(attn_product_resolve(problem, &w->problem, error));
     if (!sizes_only) TRY(attn_product_lay_out(tensors, &w->problem, error));
-    CHECK(ATTN_TRAINS || w->problem.dtype != ATTN_F64, ATTN_ERR_UNSUPPORTED, "dtype is f64" ATTN_LEFT_OUT);
     w->problem.in_chains = o->reproducible || o->invariant;
     TRY(attn_kernel_best(ATTN_PRODUCT, w->problem.dtype, o, &row, error));
     w->kernel = attn_kernel_matrix(row);
+    CHECK(w->kernel, ATTN_ERR_UNSUPPORTED, "this build has no kernel for %s on %s" ATTN_LEFT_OUT, attn_dtype_text(w->problem.dtype),
+          attn_isa_text(row->isa));
     w->parallel_for = o->parallel_for;
     w->parallel_context = o->parallel_context;
     m->threads = 1;
