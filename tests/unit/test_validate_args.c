@@ -169,6 +169,18 @@ static void test_paged(void **state)
     REJECTED((PAGED(3, 2), s.tensors.lengths_kv = (attn_input){0}), ATTN_ERR_ARGUMENT,
              "page 0 of batch entry 1 is 2 in page_table; paging.pages is 2");
     REJECTED((PAGED(3, 3), s.tensors.page_table = attn_in(NULL)), ATTN_ERR_ARGUMENT, "page_table is NULL");
+    /* Pages behind the window of the first query may have been freed. */
+    static const int64_t freed[6] = {-1, 1, 2, INT32_MIN, 0, 1};
+#define FREED(left)                                                                                                                \
+    (PAGED(2, 3), s.tensors.page_table = attn_in(freed), s.tensors.offset_q = (attn_input){0},                                     \
+     s.problem.mask = (attn_mask){.align = ATTN_ALIGN_BOTTOM_RIGHT, .window = 1, .window_left = (left)},                           \
+     s.tensors.weights = (attn_output){0})
+    ACCEPTED(FREED(0));
+    REJECTED(FREED(1), ATTN_ERR_ARGUMENT, "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3");
+    REJECTED((FREED(0), s.tensors.weights = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3"); /* of all keys */
+    REJECTED((FREED(0), s.problem.mask.global_kv = 1), ATTN_ERR_ARGUMENT,
+             "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3");
 }
 
 /* Two entries of at most 5 keys, in pages of 2. */

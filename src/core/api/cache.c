@@ -113,7 +113,7 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
     return ATTN_OK;
 }
 
-/* Every entry has capacity for its new tokens, and its pages exist. */
+/* Every entry has capacity for its new tokens, and the pages that they come to exist: earlier ones may have been freed. */
 static attn_status check_places(attn_append *call, attn_error *error)
 {
     const attn_cache *cache = &call->cache;
@@ -130,7 +130,7 @@ static attn_status check_places(attn_append *call, attn_error *error)
         if (more > call->longest) call->longest = more;
         const int64_t end = held + more; /* not beyond capacity */
         const int64_t pages = attn_cache_has_pages(cache) ? end / cache->page_size + (end % cache->page_size != 0) : 0;
-        for (int64_t i = 0; i < pages; i++) {
+        for (int64_t i = pages ? held / cache->page_size : 0; i < pages; i++) {
             int64_t page = attn_cache_index(&cache->page_table, b * cache->page_table.stride[0] + i);
             CHECK(page >= 0 && page < cache->pages, ATTN_ERR_ARGUMENT,
                   "cache: page %" PRId64 " of entry %" PRId64 " is %" PRId64 "; pages is %" PRId64, i, b, page, cache->pages);

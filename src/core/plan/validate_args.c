@@ -67,6 +67,19 @@ static attn_status check_page_lists(const attn_resolved *p, const attn_args *arg
     return ATTN_OK;
 }
 
+/* The first key that an execution reads of an entry: an engine may have freed the pages behind a window or a chunk.  Queries follow
+ * one another, so the first one sees the earliest keys; if there is none, the next one would. */
+static int64_t first_key_read(const attn_resolved *p, const attn_args *args, int64_t b)
+{
+    const attn_mask *m = &p->mask;
+    attn_visibility v;
+    if ((!m->window && !m->chunk) || m->global_q || m->global_kv || p->has.ranges || m->empty == ATTN_EMPTY_UNIFORM) return 0;
+    if (p->has.weights || p->has.scores || p->has.column_sum) return 0; /* of all keys */
+    attn_visibility_of(p, args, b, 0, &v);
+    v.len_q = attn_max(v.len_q, 1);
+    return attn_keys_of_query(&v, 0).local.low;
+}
+
 static attn_status check_pages(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const attn_paging *g = &p->paging;
@@ -85,7 +98,7 @@ static attn_status check_pages(const attn_resolved *p, const attn_args *args, at
                          "batch entry %" PRId64 " has %" PRId64 " pages in page_starts; its keys need %" PRId64, b, end - start,
                          pages);
         }
-        for (int64_t i = 0; i < pages; i++) {
+        for (int64_t i = shared ? 0 : first_key_read(p, args, b) / g->page_size; i < pages; i++) {
             const int64_t page = attn_page_of(p, args, b, i);
             CHECK_TENSOR(page >= 0 && page < g->pages, slot, ATTN_ERR_ARGUMENT,
                          "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in %s; paging.pages is %" PRId64 "%s", i, b,
