@@ -21,6 +21,9 @@ typedef struct serving {
     int joined;                 /* K and V of a page one after the other, in one tensor */
     int64_t capacity;           /* tokens of the longest request */
     int invariant;
+    int dim_v; /* not 0: latents, whose first dim_v channels are the values */
+    int alibi;
+    int cross; /* all keys are there from the beginning, and all queries see them */
 } serving;
 
 typedef struct requests {
@@ -35,7 +38,7 @@ typedef struct requests {
     float *pages_k_scale, *pages_v_scale;
     int64_t pages;
     int32_t *table[MOST_REQUESTS]; /* of each request: its pages */
-    float sinks[64];
+    float sinks[64], slopes[64];
 } requests;
 
 /* A step: so many queries of each request, after so many tokens that it has already. */

@@ -8,16 +8,20 @@
 #include "requests.h"
 #include "testing/random/share.h"
 
-/* Heads, channels, window, sink, type, softcap, page size, token-major, lists, joined, capacity. */
+/* Heads, channels, window, sink, type, softcap, page size, token-major, lists, joined, capacity, -, channels of values of
+ * latents, ALiBi, cross attention.  Pages behind a window are freed. */
 static const serving tables[] = {
-    {4, 4, 16, 0, 0, ATTN_F32, 0, 16, 0, 0, 0, 300, 0},    {8, 2, 32, 0, 1, ATTN_BF16, 0, 1, 1, 1, 1, 200, 0},
-    {8, 1, 64, 0, 0, ATTN_F32, 0, 64, 1, 0, 1, 700, 0},    {6, 2, 20, 50, 0, ATTN_F16, 3.5, 7, 0, 1, 0, 900, 0},
-    {32, 8, 16, 0, 0, ATTN_I8, 0, 32, 0, 1, 0, 260, 0},    {4, 2, 8, 700, 1, ATTN_F64, 0, 5, 1, 0, 0, 2400, 0},
-    {4, 1, 24, 0, 0, ATTN_BF16, 0, 128, 0, 0, 1, 600, 0},  {2, 2, 40, 30, 0, ATTN_I8, 0, 2, 1, 1, 1, 150, 0},
-    {8, 2, 64, 0, 1, ATTN_Q4_1, 0, 16, 0, 1, 0, 180, 0},   {6, 2, 32, 40, 0, ATTN_Q8_0, 0, 3, 1, 0, 1, 200, 0},
-    {4, 1, 20, 0, 0, ATTN_F8_E4M3, 0, 8, 0, 0, 0, 150, 0},
+    {4, 4, 16, 0, 0, ATTN_F32, 0, 16, 0, 0, 0, 300, 0, 0, 0, 0},    {8, 2, 32, 0, 1, ATTN_BF16, 0, 1, 1, 1, 1, 200, 0, 0, 0, 0},
+    {8, 1, 64, 0, 0, ATTN_F32, 0, 64, 1, 0, 1, 700, 0, 0, 0, 0},    {6, 2, 20, 50, 0, ATTN_F16, 3.5, 7, 0, 1, 0, 900, 0, 0, 0, 0},
+    {32, 8, 16, 0, 0, ATTN_I8, 0, 32, 0, 1, 0, 260, 0, 0, 0, 0},    {4, 2, 8, 700, 1, ATTN_F64, 0, 5, 1, 0, 0, 2400, 0, 0, 0, 0},
+    {4, 1, 24, 0, 0, ATTN_BF16, 0, 128, 0, 0, 1, 600, 0, 0, 0, 0},  {2, 2, 40, 30, 0, ATTN_I8, 0, 2, 1, 1, 1, 150, 0, 0, 0, 0},
+    {16, 1, 40, 0, 0, ATTN_BF16, 0, 16, 1, 1, 0, 300, 0, 32, 0, 0}, {60, 1, 24, 0, 0, ATTN_F32, 2, 8, 0, 0, 0, 200, 0, 16, 0, 0},
+    {8, 2, 24, 60, 1, ATTN_F16, 5, 8, 0, 0, 1, 300, 0, 0, 1, 0},    {48, 1, 20, 90, 0, ATTN_I8, 0, 3, 1, 1, 0, 150, 0, 12, 0, 0},
+    {4, 2, 16, 0, 1, ATTN_BF16, 2, 4, 0, 1, 0, 250, 0, 0, 0, 1},    {6, 1, 40, 0, 0, ATTN_I8, 0, 16, 1, 0, 0, 250, 0, 24, 0, 1},
+    {2, 1, 16, 20, 1, ATTN_F32, 3, 1, 0, 0, 0, 120, 0, 0, 1, 0},    {8, 2, 64, 0, 1, ATTN_Q4_1, 0, 16, 0, 1, 0, 180, 0, 0, 0, 0},
+    {6, 2, 32, 40, 0, ATTN_Q8_0, 0, 3, 1, 0, 1, 200, 0, 0, 0, 0},   {4, 1, 20, 0, 0, ATTN_F8_E4M3, 0, 8, 0, 0, 0, 150, 0, 0, 0, 0},
 };
-enum { TABLES = sizeof tables / sizeof *tables, OF_TABLE = 19 };
+enum { TABLES = sizeof tables / sizeof *tables, OF_TABLE = 12 };
 
 /* Tokens that a request brings at once: its prompt and then one by one, or any number. */
 static int64_t draw_count(random_state *r, int64_t done, int64_t left, int chunks)

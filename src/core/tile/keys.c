@@ -48,6 +48,24 @@ static const void *keys_of(const attn_task *task, int pairs, int64_t low, int64_
     return K;
 }
 
+/* 1 if the rows of two tensors over keys lie at the same places. */
+static int same_rows(const attn_resolved *p, const attn_layout *a, const attn_layout *b)
+{
+    return a->stride[0] == b->stride[0] && a->stride[2] == b->stride[2] && (p->shape.heads_kv == 1 || a->stride[1] == b->stride[1]);
+}
+
+/* 1 if values are the first channels of the keys, as in a cache of latents: what is read or copied of the keys serves both. */
+static int values_are_keys(const attn_task *task)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_layout *k = &p->at.k, *v = &p->at.v;
+    if (task->args->v != task->args->k || v->dtype != k->dtype || p->shape.dim_v > p->shape.dim_qk) return 0;
+    if (attn_is_additive(p)) return 0;
+    if (!same_rows(p, k, v)) return 0;
+    return k->dtype != ATTN_I8 || (task->args->v_scale == task->args->k_scale && same_rows(p, &p->at.k_scale, &p->at.v_scale));
+}
+
 attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
@@ -59,6 +77,11 @@ attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
     keys.K = keys.K_wide = keys_of(task, bf16, low, high, &keys.ldk);
     keys.ldk_wide = keys.ldk;
     if (both) keys.K_wide = keys_of(task, 0, low, high, &keys.ldk_wide);
+    if (!bf16 && values_are_keys(task)) {
+        keys.V = keys.K;
+        keys.ldv = keys.ldk;
+        return keys;
+    }
     keys.V = attn_rows_of_keys(task, &values, p->shape.dim_v, attn_tiles_of(w)->compact_v, at->V, low, high, &keys.ldv);
     return keys;
 }
