@@ -24,7 +24,7 @@ extern "C" {
 
 /*
  * The least and the greatest number of each channel, over the keys of a block: exact, since they are of the keys' type (of f32 if
- * keys are i8, whose scales count).  With pages a block is a page, so pages that sequences share have their bounds once.
+ * keys are quantised, whose scales count).  With pages a block is a page, so pages that sequences share have their bounds once.
  */
 typedef struct attn_bounds {
     size_t struct_size;          /* sizeof(attn_bounds) */

@@ -192,6 +192,57 @@ static void test_no_queries(void **state)
     attn_plan_destroy(plan);
 }
 
+/* Bounds of quantised keys are those of the numbers that they stand for, which are scores of unit vectors. */
+static void test_quantised(void **state)
+{
+    enum { TOKENS = 9, DIM = 64, BOUNDED = (TOKENS + BLOCK - 1) / BLOCK };
+    static const attn_dtype types[] = {ATTN_I8, ATTN_F8_E4M3, ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1};
+    static float plain[TOKENS][DIM], unit[DIM][DIM], stored[TOKENS][DIM], v[TOKENS], new_v[TOKENS], o[DIM], score[DIM][TOKENS],
+        k_scale[TOKENS];
+    static float bounded[BOUNDED][2][DIM];
+    (void)state;
+    for (int c = 0; c < DIM; c++) unit[c][c] = 1;
+    for (int j = 0; j < TOKENS; j++)
+        for (int c = 0; c < DIM; c++) plain[j][c] = draw_real();
+    for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
+        int64_t length = 0;
+        attn_error error;
+        attn_cache kept = {.struct_size = sizeof kept,
+                           .batch = 1,
+                           .heads_kv = 1,
+                           .capacity = TOKENS,
+                           .dim_qk = DIM,
+                           .dim_v = 1,
+                           .k = {stored, types[n], {0, 0, 0, 0}},
+                           .v = {v, ATTN_F32, {0, 0, 0, 0}},
+                           .lengths = attn_out(&length)};
+        const attn_cache_tokens tokens = {
+            .struct_size = sizeof tokens, .len = TOKENS, .k = {plain, ATTN_F32, {0, 0, 0, 0}}, .v = attn_in(new_v)};
+        attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, DIM, TOKENS, DIM, 1}};
+        attn_tensors t = {.struct_size = sizeof t,
+                          .q = attn_in(unit),
+                          .k = {stored, types[n], {0, 0, 0, 0}},
+                          .v = attn_in(v),
+                          .o = attn_out(o),
+                          .scores = attn_out(score)};
+        const attn_bounds all = {.struct_size = sizeof all, .block = BLOCK, .rows = attn_out(bounded)};
+        if (types[n] == ATTN_I8) kept.k_scale = attn_out(k_scale), t.k_scale = attn_in(k_scale);
+        p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = 1;
+        if (attn_cache_append(&kept, &tokens, &error) != ATTN_OK) fail_msg("%s", error.message);
+        if (attn_compute(&p, &t, &error) != ATTN_OK) fail_msg("%s", error.message);
+        if (attn_page_bounds(&kept, &all, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (int b = 0; b < BOUNDED; b++)
+            for (int c = 0; c < DIM; c++) {
+                float least = score[c][b * BLOCK], greatest = least;
+                for (int j = b * BLOCK; j < TOKENS && j < (b + 1) * BLOCK; j++)
+                    least = fminf(least, score[c][j]), greatest = fmaxf(greatest, score[c][j]);
+                if (bounded[b][0][c] != least || bounded[b][1][c] != greatest)
+                    fail_msg("%s, block %d, channel %d: %g and %g", attn_dtype_name(types[n]), b, c, (double)least,
+                             (double)greatest);
+            }
+    }
+}
+
 /* ---- what is rejected ---- */
 
 static float rows[B * COLUMNS * HKV * 2 * D], scores[B * HKV * COLUMNS];
@@ -299,6 +350,7 @@ static void test_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_large_terms),
-                                       cmocka_unit_test(test_no_queries), cmocka_unit_test(test_rejected)};
+                                       cmocka_unit_test(test_no_queries), cmocka_unit_test(test_quantised),
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

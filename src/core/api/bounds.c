@@ -13,6 +13,8 @@ attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const at
 {
     const attn_cache_tokens none = {.struct_size = sizeof none};
     attn_bounds bounds;
+    const attn_kernel_row *row;
+    attn_kernel kernel;
     CHECK(given, ATTN_ERR_ARGUMENT, "bounds is NULL");
     TRY(slots_read(&bounds, sizeof bounds, sizeof bounds, given, "attn_bounds", error));
     memset(&b->options, 0, sizeof b->options);
@@ -22,6 +24,9 @@ attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const at
     }
     TRY(attn_threads_choose(b->options.threads, &b->threads, error));
     TRY(attn_append_read(&b->append, cache, &none, error));
+    TRY(attn_kernel_best(ATTN_FORWARD, ATTN_F32, &b->options, &row, error));
+    attn_kernel_assemble(row, &kernel);
+    b->storage = kernel.storage;
     const attn_cache *c = &b->append.cache;
     const int paged = attn_cache_has_pages(c);
     CHECK(paged ? bounds.block == 0 || bounds.block == c->page_size : bounds.block > 0, ATTN_ERR_ARGUMENT,
@@ -33,7 +38,7 @@ attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const at
     CHECK(paged || attn_mul(c->batch, b->blocks, &count), ATTN_ERR_SHAPE, "bounds: the number of blocks overflows 64 bits");
     const int64_t shape[4] = {count, c->heads_kv, 2, c->dim_qk};
     const int some = count > 0 && c->heads_kv > 0 && c->dim_qk > 0;
-    const attn_dtype type = c->k.dtype == ATTN_I8 ? ATTN_F32 : c->k.dtype;
+    const attn_dtype type = attn_is_quantised(c->k.dtype) ? ATTN_F32 : c->k.dtype;
     attn_input rows = slot_of(&bounds.rows);
     int64_t span;
     CHECK(rows.data || !some, ATTN_ERR_ARGUMENT, "bounds: rows is NULL");
@@ -78,11 +83,18 @@ WIDEN(f64, double, ITSELF)
 WIDEN(f16, uint16_t, attn_f32_of_f16)
 WIDEN(bf16, uint16_t, attn_f32_of_bf16)
 
-static void widen_i8(int64_t dim, int begins, const int8_t *k, float scale, float *least, float *greatest)
+/* The numbers that quantised keys stand for, some channels at a time. */
+static void widen_quantised(const attn_bounded *b, int begins, const char *k, const float *scale, float *least, float *greatest)
 {
-    for (int64_t c = 0; c < dim; c++) {
-        const float x = scale * (float)k[c];
-        widen_f32(1, begins, &x, least + c, greatest + c);
+    enum { CHANNELS = 512 }; /* whole blocks */
+    const attn_dtype dtype = b->append.cache.k.dtype;
+    const int64_t dim = b->append.cache.dim_qk;
+    float x[CHANNELS];
+    for (int64_t c = 0, n; c < dim; c += n) {
+        n = attn_min(CHANNELS, dim - c);
+        b->storage->load_rows(1, n, k + attn_row_bytes(dtype, c), dtype, 0, x, CHANNELS);
+        if (scale) b->storage->scale_rows(1, n, scale, 1, x, CHANNELS);
+        widen_f32(n, begins, x, least + c, greatest + c);
     }
 }
 
@@ -120,9 +132,9 @@ static void widen_head(void *context, int64_t worker, int64_t task)
             widen_bf16(dim, begins, (const void *)k, least, greatest);
             break;
         default: {
-            const int64_t *of_scale = c->k_scale.stride;
-            const float scale = ((const float *)c->k_scale.data)[of * of_scale[0] + g * of_scale[1] + into * of_scale[2]];
-            widen_i8(dim, begins, (const void *)k, scale, least, greatest);
+            const int64_t *at = c->k_scale.stride;
+            const float *scales = c->k_scale.data;
+            widen_quantised(b, begins, k, scales ? scales + of * at[0] + g * at[1] + into * at[2] : NULL, least, greatest);
         }
         }
     }

@@ -3,6 +3,7 @@
 #ifndef ATTN_API_BOUNDS_H
 #define ATTN_API_BOUNDS_H
 
+#include "../kernels/kernel.h"
 #include "../threads/threads.h"
 #include "attn/choose.h"
 #include "cache.h"
@@ -10,10 +11,11 @@
 enum { ATTN_BOUNDED_CHANNELS = 1024 };
 
 typedef struct attn_bounded {
-    attn_append append; /* the cache as read */
-    attn_output rows;   /* with type and strides */
-    int64_t block;      /* tokens of a block */
-    int64_t blocks;     /* of an entry's capacity */
+    attn_append append;               /* the cache as read */
+    attn_output rows;                 /* with type and strides */
+    int64_t block;                    /* tokens of a block */
+    int64_t blocks;                   /* of an entry's capacity */
+    const attn_storage_part *storage; /* reads quantised keys */
     attn_options options;
     int threads;
 } attn_bounded;
