@@ -118,7 +118,7 @@ static double lost_score(const double *q, const double *k, int64_t total)
         for (int64_t x = 0; x < dim; x++) sum += fabs(k[j * dim + x]);
         most = fmax(most, sum);
     }
-    return 514.6 * 0x1p-24 / sqrt((double)dim) * max_q * most;
+    return 2.01 * 0x1p-24 / sqrt((double)dim) * max_q * most;
 }
 
 static double lost_value(int64_t e, int64_t g, int64_t x, const double *w, const double *v, int64_t total, double score)
@@ -133,7 +133,7 @@ static double lost_value(int64_t e, int64_t g, int64_t x, const double *w, const
         most = fmax(most, w[j] * block_get(&c.blocks[C_V_SCALE], at[0], g, at[1], 0));
         whole += fabs(block_get(&c.blocks[C_V], at[0], g, at[1], x));
     }
-    return 2 * score * size + 256.1 * 0x1p-24 * most * whole + 64 * (double)total * (double)FLT_TRUE_MIN;
+    return 2 * score * size + 1.01 * 0x1p-24 * most * whole + 64 * (double)total * (double)FLT_TRUE_MIN;
 }
 
 /* Checks entry e against ref/. */

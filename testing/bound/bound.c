@@ -5,13 +5,13 @@
 #include <float.h>
 #include <math.h>
 
-static const double exp_error = 4;      /* exp(d) is accurate to 2 units in the last place, hence to 4 u, */
-static const double exp_slope = 1.1;    /* plus 0.05 |d|; and d itself is rounded */
-static const double log_error = 4;      /* log: 2 units in the last place */
-static const double tanh_error = 16;    /* x / cap, tanh and its product with cap, relative to the capped score */
-static const double cut_query = 514.6;  /* half a fixed-point unit: the largest |q_c| has more than 16319 of them, */
-static const double cut_weight = 256.1; /* the largest weight times its scale more than 32767 */
-static const double lag = 5.5;          /* the running maximum may lag behind the true one by this much */
+static const double exp_error = 4;     /* exp(d) is accurate to 2 units in the last place, hence to 4 u, */
+static const double exp_slope = 1.1;   /* plus 0.05 |d|; and d itself is rounded */
+static const double log_error = 4;     /* log: 2 units in the last place */
+static const double tanh_error = 16;   /* x / cap, tanh and its product with cap, relative to the capped score */
+static const double cut_query = 2.01;  /* half a fixed-point unit: the largest |q_c| has at least 2^22 of them, */
+static const double cut_weight = 1.01; /* the largest weight times its scale 2^23 */
+static const double lag = 5.5;         /* the running maximum may lag behind the true one by this much */
 
 /* Relative error of n successive roundings. */
 static double gamma_of(double n, double unit) { return n * unit < 0.5 ? n * unit / (1 - n * unit) : INFINITY; }

@@ -214,7 +214,7 @@ static void test_attention(void **state)
                     assert_true(attend(f, scaled, more >> 1, &k, &v, lengths[n], &options, ATTN_SCORE_DOT, o));
                     for (int64_t i = 0; i < HEADS * lengths[n] * DIM; i++) {
                         const double off = fabs((double)o[i] - (double)expected[i]);
-                        if (exact ? off != 0 : !(off < 5e-5))
+                        if (exact ? off != 0 : !(off < 2e-6))
                             fail_msg("%s, isa %d, %d queries, case %d: %g, not %g", attn_dtype_name(formats[f].dtype), (int)isas[s],
                                      (int)lengths[n], more, (double)o[i], (double)expected[i]);
                     }

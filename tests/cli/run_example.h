@@ -149,10 +149,6 @@ IN_TESTS attn_archive *example_file(const example *e, int leading, const int64_t
     return file;
 }
 
-#ifndef CLOSE
-#define CLOSE 2e-6 /* errors of f32 */
-#endif
-
 IN_TESTS void assert_close(const attn_archive *file, const char *name, const double *expected, int64_t count)
 {
     const attn_archive_tensor *t = attn_archive_find(file, name);
@@ -161,7 +157,7 @@ IN_TESTS void assert_close(const attn_archive *file, const char *name, const dou
     for (int64_t k = 0; k < count; k++) {
         double got = t->dtype == ATTN_F64 ? ((const double *)t->data)[k] : (double)((const float *)t->data)[k];
         if (got == expected[k]) continue; /* infinities too */
-        if (!(fabs(got - expected[k]) <= (t->dtype == ATTN_F64 ? 1e-13 : CLOSE)))
+        if (!(fabs(got - expected[k]) <= (t->dtype == ATTN_F64 ? 1e-13 : 2e-6)))
             fail_msg("%s[%d] is %.9g; expected %.9g", name, (int)k, got, expected[k]);
     }
 }

@@ -2,7 +2,6 @@
  *
  * test_run_int8.c - i8 keys and values through `attn run`: with scales from the file, quantised by --dtype=int8, and dequantised
  * to a float type; against ref/. */
-#define CLOSE 1e-4 /* with AVX-512 VNNI, queries and weights have 16 bits */
 #include "run_example.h"
 
 static example e;

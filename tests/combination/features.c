@@ -72,7 +72,7 @@ static const feature_way ways[] = {
     ON(SINK, 0, "normaliser=softmax-one", "sink"),
     ON(SOFTCAP, 0, "softcap=1.5", "softcap"),
     ON(SCALES, 0, "scale=heads", "scale"),
-    ON(QUANTISED, 0, "+integers", "i8"),
+    ON(QUANTISED, 0, "+integers", "quantised"),
     ON(GROUPS, 0, "grouped", "heads"),
     ON(LSE_GRADIENT, 0, ">grad_lse", "grad_lse"),
     ON(BIAS_GRADIENT, ATTN_USES(BIAS), "bias >grad_bias", "grad_bias"),

@@ -16,8 +16,7 @@ VF_INLINE void prefetch_share_of_rows(const prefetch_order *next, const char *p,
         prefetch(next, (uintptr_t)(p + k * stride), bytes);
 }
 
-/* The channels of a block have the same scale: their products are summed as integers, (limb 1) * 256 + limb 0 in 32 bits, and the
- * sum is converted once. */
+/* The channels of a block have the same scale: their products are summed as integers, and the sums of the limbs converted once. */
 VF_INLINE void block_dot_tile(const attn_dtype dtype, const int rows, const int full, int64_t keys, int64_t dim, const char *fixed,
                               int64_t ldd, const char *K, int64_t stride, real *S, int64_t lds, uintptr_t fetch)
 {
@@ -38,15 +37,17 @@ VF_INLINE void block_dot_tile(const attn_dtype dtype, const int rows, const int 
         const vf d = load_halves(full, K, stride, keys), m = dtype == ATTN_Q4_1 ? load_halves(full, K + 2, stride, keys) : d;
         VF_UNROLL
         for (int r = 0; r < rows; r++) {
-            int32_t whole;
+            int32_t whole; /* below 2^28 */
             memcpy(&whole, fixed + r * ldd + ATTN_FIXED_POINT_HEAD + sums + c / ATTN_BLOCK * (int64_t)sizeof whole, sizeof whole);
-            vi low = vi_set(-zero * whole), high = vi_set(0);
+            /* What was added to the steps is taken from the lower two limbs and from the upper one. */
+            const int32_t upper = whole >> 16;
+            vi acc[LIMBS] = {vi_set(-zero * (whole - upper * 65536)), vi_set(0), vi_set(-zero * upper)};
             VF_UNROLL
             for (int i = 0; i < 8; i++) {
-                low = vi_dot(low, x[i], vi_set_bytes(at + r * ldd + i * LIMBS * 4));
-                high = vi_dot(high, x[i], vi_set_bytes(at + r * ldd + i * LIMBS * 4 + 4));
+                VF_UNROLL
+                for (int l = 0; l < LIMBS; l++) acc[l] = vi_dot(acc[l], x[i], vi_set_bytes(at + r * ldd + (i * LIMBS + l) * 4));
             }
-            sum[r] = vf_fma(d, vi_whole(low, high), sum[r]);
+            sum[r] = vf_fma(d, vi_whole(acc), sum[r]);
             if (dense) prefetch_share(&next, ahead, bytes, r, rows);
             else prefetch_share_of_rows(&next, K, stride, (int)bytes_of(dtype), r, rows);
             if (dtype == ATTN_Q4_1) sum[r] = vf_fma(m, vf_set((real)whole), sum[r]);

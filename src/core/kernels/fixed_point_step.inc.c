@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * fixed_point_step.inc.c - i8 keys and values used as integers: queries and weights become integers too, of 16 bits relative to
- * their row's largest, cut into two limbs of 8 bits, so that every product and every sum is exact.  Included by
+ * fixed_point_step.inc.c - i8 keys and values used as integers: queries and weights become integers too, of 24 bits relative to
+ * their row's largest, cut into three limbs of 8 bits, so that every product and every sum is exact.  Included by
  * avx512/fixed_point_f32.c after decode.inc.c, for CPUs that sum products of bytes (vec/avx512_fixed_point.h).
  *
- * Two limbs per byte of a key take half of the instructions of products in f32, and nothing is converted (lab/decode/README.md).
+ * Three limbs per byte of a key take 3/4 of the instructions of products in f32, and nothing is converted (lab/decode/README.md).
  * The error of the results: docs/numerics.md.
  */
 #ifdef VF_LANES
@@ -15,7 +15,7 @@ enum { LIMBS = ATTN_FIXED_POINT_LIMBS };
 typedef struct fixed_point_head {
     float unit;           /* of the integers: a power of 2 */
     int32_t start[LIMBS]; /* for queries: -128 times the sum of the limbs, since keys are read as key + 128 */
-    char rest[ATTN_FIXED_POINT_HEAD - 12];
+    char rest[ATTN_FIXED_POINT_HEAD - 16];
 } fixed_point_head;
 
 /* Returns 1 with *factor = 2^shift and its inverse in *unit, if a row whose largest absolute value has these bits can be such
@@ -39,10 +39,10 @@ static int32_t *sums_of_query(int64_t dim, void *fixed)
     return (int32_t *)(void *)((char *)fixed + ATTN_FIXED_POINT_HEAD + LIMBS * ATTN_FIXED_POINT_PLANE(dim));
 }
 
-/* Limbs from -128 to 127, in groups of four channels: limb d of channel c at (c/4*LIMBS + d)*4 + c%4. */
+/* Limbs from -128 to 127, in groups of four channels: limb d of channel c at (c/4*3 + d)*4 + c%4. */
 static int step_convert_query(int64_t dim, const void *Q, void *fixed)
 {
-    const int32_t largest_integer = 127 * 256 + 127;
+    const int32_t largest_integer = 127 * 65536 + 127 * 256 + 127;
     const real *q = Q;
     fixed_point_head *head = fixed;
     char *at = (char *)fixed + ATTN_FIXED_POINT_HEAD;
@@ -56,7 +56,7 @@ static int step_convert_query(int64_t dim, const void *Q, void *fixed)
         bits = size > bits ? size : bits;
     }
     memcpy(&most, &bits, sizeof most);
-    if (!fixed_point_factor(bits, 15, &factor, &head->unit)) return 0;
+    if (!fixed_point_factor(bits, 23, &factor, &head->unit)) return 0;
     if (most * factor > (real)largest_integer) factor /= 2, head->unit *= 2;
     for (int64_t c = 0; c < dim; c++) {
         int32_t rest = (int32_t)rint((double)(q[c] * factor));
@@ -133,7 +133,7 @@ static void step_fixed_point_dots(int64_t rows, int64_t n, int64_t dim, const vo
 /* ---- values ---- */
 
 /* Limbs from 0 to 255: limb d of key j at d * plane + j. */
-static int64_t plane_of(int64_t ldd) { return (ldd - ATTN_FIXED_POINT_HEAD) / LIMBS; }
+static int64_t plane_of(int64_t ldd) { return (ldd - ATTN_FIXED_POINT_HEAD) / LIMBS / 64 * 64; }
 
 static int step_convert_weights(int64_t n, const void *P, void *fixed, int64_t ldd)
 {
@@ -141,29 +141,25 @@ static int step_convert_weights(int64_t n, const void *P, void *fixed, int64_t l
     const int64_t plane = plane_of(ldd);
     char *at = (char *)fixed + ATTN_FIXED_POINT_HEAD;
     float factor;
-    const uint32_t bits = max_bits(p, n); /* a sign is the highest bit */
-    float most;
-    if (!fixed_point_factor(bits, 16, &factor, &((fixed_point_head *)fixed)->unit)) return 0;
-    memcpy(&most, &bits, sizeof most);
-    if (most * factor > 65535) factor /= 2, ((fixed_point_head *)fixed)->unit *= 2;
+    if (!fixed_point_factor(max_bits(p, n), 24, &factor, &((fixed_point_head *)fixed)->unit))
+        return 0; /* a sign is the highest bit */
     for (int64_t j = 0; j < n; j += VF_LANES)
         store_limbs(at + j, plane, vf_mul(vf_load_part(p + j, least(n - j, VF_LANES)), vf_set(factor)));
     return 1;
 }
 
-/* The vectors from `first` on, `vectors` of the four of a strip. */
-VF_INLINE void fixed_point_value_strip(const int rows, const int first, const int vectors, const int full, int64_t n,
-                                       int64_t channels, const char *fixed, int64_t ldd, const char *V, int64_t ldv, int32_t *sums,
-                                       int64_t lds, const prefetch_order *next, uintptr_t next_at, int lines)
+VF_INLINE void fixed_point_value_strip(const int rows, const int full, int64_t n, int64_t channels, const char *fixed, int64_t ldd,
+                                       const char *V, int64_t ldv, int32_t *sums, int64_t lds, const prefetch_order *next,
+                                       uintptr_t next_at, int lines)
 {
     const int64_t plane = plane_of(ldd);
-    vi acc[4][LIMBS][4];
+    vi acc[2][LIMBS][4];
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
         VF_UNROLL
         for (int d = 0; d < LIMBS; d++) {
             VF_UNROLL
-            for (int i = first; i < first + vectors; i++) acc[r][d][i] = vi_load(sums + (r * LIMBS + d) * lds + i * VF_LANES);
+            for (int i = 0; i < 4; i++) acc[r][d][i] = vi_load(sums + (r * LIMBS + d) * lds + i * VF_LANES);
         }
     }
     VF_ROLLED
@@ -179,7 +175,7 @@ VF_INLINE void fixed_point_value_strip(const int rows, const int first, const in
             for (int d = 0; d < LIMBS; d++) {
                 const vi p = vi_set_bytes(fixed + r * ldd + d * plane + j);
                 VF_UNROLL
-                for (int i = first; i < first + vectors; i++) acc[r][d][i] = vi_dot(acc[r][d][i], p, x[i]);
+                for (int i = 0; i < 4; i++) acc[r][d][i] = vi_dot(acc[r][d][i], p, x[i]);
             }
         }
     }
@@ -188,40 +184,31 @@ VF_INLINE void fixed_point_value_strip(const int rows, const int first, const in
         VF_UNROLL
         for (int d = 0; d < LIMBS; d++) {
             VF_UNROLL
-            for (int i = first; i < first + vectors; i++) vi_store(sums + (r * LIMBS + d) * lds + i * VF_LANES, acc[r][d][i]);
+            for (int i = 0; i < 4; i++) vi_store(sums + (r * LIMBS + d) * lds + i * VF_LANES, acc[r][d][i]);
         }
     }
 }
 
-/* Up to two rows at a time in one pass, three or four in two, each over half of the strip: as many sums as there are registers. */
 static void step_fixed_point_values(int64_t rows, int64_t n, int64_t dim_v, const void *fixed, int64_t ldd, int64_t first,
                                     const void *V, int64_t ldv, void *sums, int64_t fetch)
 {
     const int64_t lds = (dim_v + FIXED_POINT_STRIP - 1) / FIXED_POINT_STRIP * FIXED_POINT_STRIP;
     const int dense = ldv == dim_v;
     const prefetch_order next = {.distance = (uintptr_t)fetch, .ld = dense ? LINE : ldv};
-    const int64_t rest = rows % 4, passes = rows / 4 * 2 + (rest > 2 ? 2 : rest > 0);
+    const int64_t passes = (rows + 1) / 2;
     for (int64_t c = 0; c < dim_v; c += FIXED_POINT_STRIP)
         for (int64_t pass = 0; pass < passes; pass++) {
-            const int64_t r = pass / 2 * 4, left = rows - r;
+            const int64_t r = 2 * pass;
             const char *at = (const char *)fixed + ATTN_FIXED_POINT_HEAD + r * ldd + first, *v = (const char *)V + c;
             int32_t *s = (int32_t *)sums + r * LIMBS * lds + c;
             /* The passes over a strip share its prefetches: `lines` lines for each four keys. */
             const int lines = passes == 1 ? 4 : passes == 2 ? 2 : pass < 4;
             const uintptr_t next_at = (uintptr_t)V + (uintptr_t)(dense ? c * n : c) + (uintptr_t)(pass * n * lines / 4 * next.ld);
-            const int whole = dim_v - c >= FIXED_POINT_STRIP;
-#define STRIP(rows, first, vectors, full, lines)                                                                                   \
-    fixed_point_value_strip(rows, first, vectors, full, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, next_at, lines)
-            if (left == 1) STRIP(1, 0, 4, 0, lines);
-            else if (left == 2) STRIP(2, 0, 4, 0, lines);
-            else if (left == 3 && pass % 2 == 0) STRIP(3, 0, 2, 0, lines);
-            else if (left == 3) STRIP(3, 2, 2, 0, lines);
-            else if (!whole && pass % 2 == 0) STRIP(4, 0, 2, 0, lines);
-            else if (!whole) STRIP(4, 2, 2, 0, lines);
-            else if (passes == 2 && pass == 0) STRIP(4, 0, 2, 1, 2);
-            else if (passes == 2) STRIP(4, 2, 2, 1, 2);
-            else if (pass % 2 == 0) STRIP(4, 0, 2, 1, lines);
-            else STRIP(4, 2, 2, 1, lines);
+#define STRIP(rows, full, lines) fixed_point_value_strip(rows, full, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, next_at, lines)
+            if (rows - r == 1) STRIP(1, 0, lines);
+            else if (dim_v - c < FIXED_POINT_STRIP) STRIP(2, 0, lines);
+            else if (passes == 2) STRIP(2, 1, 2);
+            else STRIP(2, 1, lines);
 #undef STRIP
         }
 }

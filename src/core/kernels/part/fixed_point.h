@@ -9,12 +9,12 @@
 #include "tile.h"
 
 /*
- * Keys and values of i8 are used as integers: a row X of queries or weights becomes unit (256 d1 + d0), where unit is a
+ * Keys and values of i8 are used as integers: a row X of queries or weights becomes unit (65536 d2 + 256 d1 + d0), where unit is a
  * power of 2 chosen by the row's largest element and d are its limbs of 8 bits, so that products and sums of limbs are exact in 32
  * bits and blocks may be cut anywhere.  A fixed-point row is ldd = ATTN_FIXED_POINT_BYTES bytes, aligned to 16; ldd is the same for
  * all rows, and weights are converted for the whole block.
  */
-enum { ATTN_FIXED_POINT_LIMBS = 2, ATTN_FIXED_POINT_HEAD = 64, ATTN_MAX_FIXED_POINT_CHANNELS = 1 << 15 };
+enum { ATTN_FIXED_POINT_LIMBS = 3, ATTN_FIXED_POINT_HEAD = 64, ATTN_MAX_FIXED_POINT_CHANNELS = 1 << 15 };
 #define ATTN_FIXED_POINT_PLANE(n) (((int64_t)(n) + 3 + 63) / 64 * 64)
 #define ATTN_FIXED_POINT_BYTES(n)                                                                                                  \
     (ATTN_FIXED_POINT_HEAD + ATTN_FIXED_POINT_LIMBS * ATTN_FIXED_POINT_PLANE(n) + ((int64_t)(n) + 511) / 512 * 64)

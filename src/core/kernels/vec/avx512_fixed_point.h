@@ -45,10 +45,18 @@ VF_INLINE vi vi_set_bytes(const char *p)
 /* Per lane: acc plus the sum of four products of an unsigned and a signed byte. */
 VF_INLINE vi vi_dot(vi acc, vi without, vi with) { return _mm512_dpbusd_epi32(acc, without, with); }
 
-/* 256 x[1] + x[0]: each rounded, and their sum. */
-VF_INLINE vf vi_value(const vi *x) { return vf_fma(_mm512_cvtepi32_ps(x[1]), vf_set(256), _mm512_cvtepi32_ps(x[0])); }
-/* 256 high + low, which fits 32 bits, rounded. */
-VF_INLINE vf vi_whole(vi low, vi high) { return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 8), low)); }
+/* 65536 x[2] + 256 x[1] + x[0], rounded twice. */
+VF_INLINE vf vi_value(const vi *x)
+{
+    const vf base = vf_set(256);
+    return vf_fma(vf_fma(_mm512_cvtepi32_ps(x[2]), base, _mm512_cvtepi32_ps(x[1])), base, _mm512_cvtepi32_ps(x[0]));
+}
+/* The same where 256 x[1] + x[0] fits 32 bits. */
+VF_INLINE vf vi_whole(const vi *x)
+{
+    const vi lower = _mm512_add_epi32(_mm512_slli_epi32(x[1], 8), x[0]);
+    return vf_fma(_mm512_cvtepi32_ps(x[2]), vf_set(65536), _mm512_cvtepi32_ps(lower));
+}
 
 /* The largest bit pattern of `count` elements, compared as unsigned integers. */
 VF_INLINE uint32_t max_bits(const real *p, int64_t count)
@@ -62,12 +70,13 @@ VF_INLINE uint32_t max_bits(const real *p, int64_t count)
     return most;
 }
 
-/* Stores the two bytes of VF_LANES numbers, rounded to integers from 0 to 65535: byte d at p + d * plane. */
+/* Stores the three bytes of VF_LANES numbers, rounded to integers from 0 to 2^24 - 1: byte d at p + d * plane. */
 VF_INLINE void store_limbs(char *p, int64_t plane, vf x)
 {
     const vi integers = _mm512_cvtps_epi32(x);
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(integers));
     _mm_storeu_si128((__m128i *)(void *)(p + plane), _mm512_cvtepi32_epi8(_mm512_srli_epi32(integers, 8)));
+    _mm_storeu_si128((__m128i *)(void *)(p + 2 * plane), _mm512_cvtepi32_epi8(_mm512_srli_epi32(integers, 16)));
 }
 
 /* Lane k of x[i]: bytes 4i to 4i+3 of key k.  Reads `keys` keys and `channels` bytes. */
