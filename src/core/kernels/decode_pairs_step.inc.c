@@ -53,7 +53,7 @@ VF_INLINE void pair_rows(const int rows, int64_t first, int64_t n, int64_t dim, 
 {
     const int64_t each = VF_DOT_SUMS / rows;
     int64_t j = 0;
-    VF_ROLLED
+    if (ATTN_TRAINS) VF_ROLLED
     for (; j + each <= n; j += each)
         pair_tile(rows, 1, each, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
     VF_ROLLED

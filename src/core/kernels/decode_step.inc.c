@@ -217,7 +217,8 @@ VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, i
 {
     const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
     int64_t j = 0;
-    VF_ROLLED
+    /* Keys of four bytes come from memory no faster than the tile of the last keys takes them. */
+    if (ATTN_TRAINS || (dtype != ATTN_F32 && dtype != ATTN_F16)) VF_ROLLED
     for (; j + each <= n; j += each)
         dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch,
                  streaming);

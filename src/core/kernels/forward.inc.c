@@ -5,8 +5,8 @@
  */
 #ifdef VF_LANES
 
-/* Whether there are register tiles for the last 8 and 2 rows too, besides those of full height, 4 and 1: not in an inference-only
- * build, since they are a third of its code. */
+/* Whether there are register tiles for the last 8, 4 and 2 rows too, besides those of full height and 1 (scores: 4): not in an
+ * inference-only build, since they are a third of its code. */
 enum { VF_TAILS = ATTN_TRAINS };
 
 /* Calls f with the width as a constant, so that register tiles are unrolled. */

@@ -108,7 +108,7 @@ VF_INLINE void multiply_panel(const int width, int64_t part, int64_t rows, int64
         i += (count);                                                                                                              \
     } while (0)
         while (i + FULL <= n) MULTIPLY_ROWS(FULL);
-        if (FULL > 4 && n - i >= 4) MULTIPLY_ROWS(4);
+        if (VF_TAILS && FULL > 4 && n - i >= 4) MULTIPLY_ROWS(4);
         if (VF_TAILS && n - i >= 2) MULTIPLY_ROWS(2);
         while (n - i >= 1) MULTIPLY_ROWS(1);
 #undef MULTIPLY_ROWS
@@ -143,7 +143,7 @@ VF_INLINE void place_panel(const int width, int64_t rows, int64_t steps, const r
     } while (0)
     while (i + VF_ROWS(width) <= rows) PLACE_ROWS(VF_ROWS(width));
     if (VF_TAILS && VF_ROWS(width) > 8 && rows - i >= 8) PLACE_ROWS(8);
-    while (VF_ROWS(width) > 4 && rows - i >= 4) PLACE_ROWS(4);
+    while (VF_TAILS && VF_ROWS(width) > 4 && rows - i >= 4) PLACE_ROWS(4);
     if (VF_TAILS && rows - i >= 2) PLACE_ROWS(2);
     while (rows - i >= 1) PLACE_ROWS(1);
 #undef PLACE_ROWS

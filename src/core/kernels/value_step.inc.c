@@ -38,7 +38,8 @@ VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real
                           const vf *factor, const segment *segments, int count, prefetch_stream *next)
 {
     vf acc[VF_MAX_ROWS][VF_VECTORS];
-    if (segments && rows == VF_ROWS(width) && width > 1) value_band(rows, width, segments, count, P, V, ldv, next, acc);
+    if (ATTN_TRAINS && segments && rows == VF_ROWS(width) && width > 1)
+        value_band(rows, width, segments, count, P, V, ldv, next, acc);
     else product(rows, width, n, V, 1, ldv, P, next, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
