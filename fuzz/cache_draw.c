@@ -160,7 +160,8 @@ const char *cache_corrupt(cache_case *c, int *attend)
     attn_cache *k = &c->cache;
     attn_cache_tokens *t = &c->tokens;
     const int64_t b = draw_below(d, k->batch),
-                  pages = k->page_size ? (c->lengths[b] + c->added[b] + k->page_size - 1) / k->page_size : 0;
+                  pages = k->page_size ? (c->lengths[b] + c->added[b] + k->page_size - 1) / k->page_size : 0,
+                  full = k->page_size ? c->lengths[b] / k->page_size : 0; /* pages, which appending does not look at */
     attn_output *const own[] = {&k->k, &k->v, &k->lengths};
     attn_output *slot = own[draw_below(d, 3)];
     *attend = 0;
@@ -204,8 +205,8 @@ const char *cache_corrupt(cache_case *c, int *attend)
         block_put(&c->blocks[C_NEW_LENGTHS], b, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)(t->len + 1));
         return "more tokens than there are";
     case 11:
-        if (pages < 1) return NULL;
-        block_put(&c->blocks[C_TABLE], b, 0, 0, draw_below(d, pages), draw_one_in(d, 2) ? -1 : (double)k->pages);
+        if (pages <= full) return NULL;
+        block_put(&c->blocks[C_TABLE], b, 0, 0, full + draw_below(d, pages - full), draw_one_in(d, 2) ? -1 : (double)k->pages);
         return "a page that does not exist";
     case 12:
         if (c->lengths[b] + c->added[b] < 1) return NULL;

@@ -37,7 +37,7 @@ int64_t ranks_tokens(const api_case *c, int keys)
 static spread spread_of(const api_case *c, int t)
 {
     const attn_axis axis = c->about[t].axes[2];
-    if (case_has(c, "page_table")) return SAME; /* (ranks reject it) */
+    if (case_has(c, "page_table") || case_has(c, "page_index")) return SAME; /* (ranks reject them) */
     if (case_has(c, "cu_seqlens_q") && !case_packs(c, t)) return SAME;
     const int is_bias = !strcmp(c->about[t].name, "grad_bias") || !strcmp(c->about[t].name, "second_bias");
     if (is_bias && c->blocks[t].shape[2] == 1 && c->problem.shape.len_q != 1) return SAME; /* a sum */

@@ -63,9 +63,9 @@ ATTN_API attn_status attn_hadamard(int64_t rows, int64_t dim, const attn_input *
  * page_size of page page_table[b, j / page_size], and capacity is the number of tokens that one entry's row of the table can hold.
  * The pages that a call writes to must be distinct, which is not checked: of two tokens in one place, either may remain.  Appending
  * reads the entries of these pages only.  If keys (values) are i8, k_scale (v_scale) has a number for each of their rows, and
- * appending quantises as attn_quantise does, to f8 and blocks too.  f8 without k_scale (v_scale) has the scale 1.  With one whose stride over tokens is 0 ({0, 0, 0, 1}: a scale of the
- * tensor, {0, 1, 0, 1}: of each head), scales are the caller's and only read; else appending writes one for each row.  Dense
- * strides are those of the shape beside each slot, where a block is one element.
+ * appending quantises as attn_quantise does, to f8 and blocks too.  f8 without k_scale (v_scale) has the scale 1.  With one whose
+ * stride over tokens is 0 ({0, 0, 0, 1}: a scale of the tensor, {0, 1, 0, 1}: of each head), scales are the caller's and only read;
+ * else appending writes one for each row.  Dense strides are those of the shape beside each slot, where a block is one element.
  *
  * The cache is the only thing in libattn that is updated in place: appending writes k, v, their scales and lengths.  So calls on
  * one cache must not overlap; calls on different caches may run at once.
