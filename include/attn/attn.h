@@ -220,9 +220,10 @@ typedef struct attn_dropout {
  *      page_index[page_starts[b] + j / page_size]          if page_index is present: lists of page_starts[b+1] - page_starts[b]
  *
  * Entries past a sequence's length are not read, nor are those of pages that lie behind the window or chunk of all of its queries
- * (unless there are global tokens, ranges, uniform empty rows, or outputs of all keys: weights, scores, column sums), so that an
- * engine can free these pages; their entries may be anything.  The length is lengths_kv[b]; or, with lists, (pages of b - 1) *
- * page_size + lengths_last_page[b], and 0 without pages; or len_kv.  ATTN_FORWARD only.
+ * (unless there are global tokens, ranges, trees, lists of blocks, uniform empty rows, or outputs of all keys: weights, scores,
+ * column sums, raw and capped rows), so that an engine can free these pages; their entries may be anything.  The length is
+ * lengths_kv[b]; or, with lists, (pages of b - 1) * page_size + lengths_last_page[b], and 0 without pages; or len_kv.  ATTN_FORWARD
+ * only.
  */
 typedef struct attn_paging {
     int64_t page_size;    /* tokens per page */

@@ -38,8 +38,10 @@ typedef struct attn_bounds {
 /*
  * Lets bounds follow the tokens that each entry has from `first` on, up to lengths: a block that begins there is begun anew, and
  * the one before is widened.  NaN in a channel makes both of its bounds NaN.  Bounds of blocks without such tokens are not touched.
+ * Pages that entries share lie at the same place of their rows; their bounds are of all keys that any of the entries has there.
+ * Whoever changes keys that bounds have seen (attn_cache_shift, attn_cache_move, sinks with new positions) begins at 0 again.
  *
- *  cache  [in] k, lengths, page_table and k_scale are read; v must be there, and is not
+ *  cache  [in] k, lengths, page_table (for tokens from first on) and k_scale are read; v must be there, and is not
  *  first  [in] [batch], dense, of i64 (default) or i32, 0 .. lengths; NULL: 0, all tokens
  *
  * bounds->rows is updated in place, so calls with the same rows must not overlap.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE,
@@ -54,8 +56,8 @@ ATTN_API attn_status attn_page_bounds(const attn_cache *cache, const attn_bounds
  *      scores[b,g,n] = max over h of g, i of  sum_c max(q[b,h,i,c] least[n,g,c], q[b,h,i,c] greatest[n,g,c])
  *
  * rounded to f32, up to the rounding of the compute type; neither scale nor rotation is applied (rotate q first, as for attention).
- * -infinity past the last block of an entry; NaN where q or the bounds have NaN or infinities, which is chosen first.  The bits do
- * not depend on threads or pages.
+ * -infinity past the last block of an entry; NaN, which is chosen first, where q or the bounds have NaN, or an infinity meets 0 or
+ * the other infinity (else infinities give infinite scores).  The bits do not depend on threads or pages.
  *
  *  q       [in]  [batch, heads_q, len_q, dim_qk] of f32 (default), f16 or bf16, or f64 if the cache is; channels contiguous
  *  scores  [out] [batch, heads_kv, 1, ceil(capacity / block)] of f32, the last axis contiguous

@@ -37,8 +37,8 @@ ATTN_API size_t attn_schedule_size(const attn_plan *plan);
  *  schedule  [out] lies in `memory`, which must stay where it is, unchanged, as long as the schedule is used; there is nothing to
  *                  free.  NULL on failure
  *  plan      [in]  of ATTN_FORWARD, without lengths_q (pack ragged queries) and without an origin
- *  tensors   [in]  those of the step.  Only cu_seqlens_q, cu_seqlens_kv, lengths_kv, page_starts, lengths_last_page and offset_q
- *                  are read, as far as the plan has them; other pointers may be ATTN_LATER
+ *  tensors   [in]  those of the step.  Only cu_seqlens_q, cu_seqlens_kv, lengths_kv, page_starts, lengths_last_page, offset_q and,
+ *                  with mask.block_heads, block_starts are read, as far as the plan has them; other pointers may be ATTN_LATER
  *  memory    [out] size >= attn_schedule_size(plan) bytes of any alignment
  *
  * An execution with the schedule must have the lengths and positions that it was made from, which is checked.  Its plan may be

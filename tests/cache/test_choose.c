@@ -243,6 +243,44 @@ static void test_quantised(void **state)
     }
 }
 
+/* ---- pages that entries share ---- */
+
+/* The bounds of a shared page are of all keys that any entry has there, whoever comes first, with any threads. */
+static void test_shared_pages(void **state)
+{
+    enum { ENTRIES = 6, HEADS = 3, TOKENS = 4, PAGES = 2 };
+    static float k[PAGES][HEADS][TOKENS], v[PAGES][HEADS][TOKENS], bounded[PAGES][HEADS][2];
+    static const int64_t rows_of[ENTRIES][2] = {{1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}}, held[ENTRIES] = {5, 1, 8, 3, 7, 4};
+    attn_error error;
+    (void)state;
+    for (int p = 0; p < PAGES; p++)
+        for (int h = 0; h < HEADS; h++)
+            for (int j = 0; j < TOKENS; j++) k[p][h][j] = (float)(100 * p + 10 * h + (j + 2) % TOKENS);
+    for (int threads = 1; threads <= 4; threads++) {
+        const attn_options options = {.struct_size = sizeof options, .threads = threads};
+        int64_t lens[ENTRIES];
+        memcpy(lens, held, sizeof lens);
+        const attn_cache shared = {.struct_size = sizeof shared,
+                                   .batch = ENTRIES,
+                                   .heads_kv = HEADS,
+                                   .capacity = 2 * TOKENS,
+                                   .dim_qk = 1,
+                                   .dim_v = 1,
+                                   .k = attn_out(k),
+                                   .v = attn_out(v),
+                                   .lengths = attn_out(lens),
+                                   .page_size = TOKENS,
+                                   .pages = PAGES,
+                                   .page_table = attn_in(rows_of)};
+        const attn_bounds all = {.struct_size = sizeof all, .options = &options, .rows = attn_out(bounded)};
+        if (attn_page_bounds(&shared, &all, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (int p = 0; p < PAGES; p++)
+            for (int h = 0; h < HEADS; h++)
+                for (int side = 0; side < 2; side++)
+                    assert_int_equal((int)bounded[p][h][side], 100 * p + 10 * h + (side ? TOKENS - 1 : 0));
+    }
+}
+
 /* ---- what is rejected ---- */
 
 static float rows[B * COLUMNS * HKV * 2 * D], scores[B * HKV * COLUMNS];
@@ -314,6 +352,13 @@ static void test_rejected(void **state)
     BOUNDS((cache.capacity = INT64_MAX, cache.dim_qk = cache.dim_v = 0, bounds.block = 1), ATTN_ERR_SHAPE,
            "bounds: the number of blocks overflows 64 bits");
     BOUNDS(bounds.rows = (attn_output){0}, ATTN_ERR_ARGUMENT, "bounds: rows is NULL");
+#define WRONG_PAGE                                                                                                                 \
+    (lay(16), table[40] = -1, cache.page_size = 16, cache.pages = B * CAPACITY / 16, cache.page_table = attn_in(table),            \
+     cache.k = attn_out(pages[0]), bounds.block = 0)
+    BOUNDS((WRONG_PAGE), ATTN_ERR_ARGUMENT, "bounds: page 40 of entry 0 is -1; pages is 132");
+    SCORES((WRONG_PAGE), HQ, 1, ATTN_ERR_ARGUMENT, "bounds: page 40 of entry 0 is -1; pages is 132");
+    BOUNDS(first_new.data = rows, ATTN_ERR_STRIDE,
+           "bounds: bounds.rows and bounds.first share elements; an output must not overlap another tensor");
     BOUNDS(bounds.rows.dtype = ATTN_BF16, ATTN_ERR_UNSUPPORTED, "bounds: rows is bf16; it must be f32, as the keys are f32");
     BOUNDS((bounds.rows.stride[0] = 2 * HKV * D + 2, bounds.rows.stride[1] = 2 * D + 1, bounds.rows.stride[2] = D + 1,
             bounds.rows.stride[3] = 1),
@@ -349,8 +394,8 @@ static void test_rejected(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_large_terms),
-                                       cmocka_unit_test(test_no_queries), cmocka_unit_test(test_quantised),
-                                       cmocka_unit_test(test_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_large_terms),
+                                       cmocka_unit_test(test_no_queries),   cmocka_unit_test(test_quantised),
+                                       cmocka_unit_test(test_shared_pages), cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -333,9 +333,35 @@ static void test_rejected(void **state)
             "k.dtype is f8_e4m3; it must be f64, as q is f64");
 }
 
+/* Values in the memory of the keys, with scales of their own or none, over few queries and over tiles. */
+static void test_latents(void **state)
+{
+    enum { LATENT_HEADS = 16, MOST = 12, LATENTS = 40, WIDTH = 32 };
+    static const int64_t counts[] = {1, 4, MOST};
+    static float x[LATENT_HEADS * MOST * WIDTH], o[LATENT_HEADS * MOST * WIDTH], ones[LATENTS], twos[LATENTS];
+    static uint8_t latents[LATENTS * WIDTH];
+    (void)state;
+    memset(latents, 0x38, sizeof latents); /* 1 in e4m3 */
+    for (int j = 0; j < LATENTS; j++) ones[j] = 1, twos[j] = 2;
+    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
+        for (int scaled = 0; scaled < 2; scaled++) {
+            const attn_problem p = {.struct_size = sizeof p, .shape = {1, LATENT_HEADS, 1, counts[n], LATENTS, WIDTH, WIDTH}};
+            attn_tensors t = {.struct_size = sizeof t, .q = attn_in(x), .o = attn_out(o)};
+            t.k = t.v = (attn_input){latents, ATTN_F8_E4M3, {0, 0, 0, 0}};
+            t.k_scale = attn_in(scaled ? ones : twos);
+            if (scaled) t.v_scale = attn_in(twos);
+            attn_error error;
+            if (attn_compute(&p, &t, &error) != ATTN_OK) fail_msg("%s", error.message);
+            for (int64_t i = 0; i < LATENT_HEADS * counts[n] * WIDTH; i++)
+                if (fabsf(o[i] - (scaled ? 2.0f : 1.0f)) > 1e-5f)
+                    fail_msg("%d queries, scaled %d: o[%d] is %g", (int)counts[n], scaled, (int)i, (double)o[i]);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_quantised), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_appended), cmocka_unit_test(test_rejected)};
+                                       cmocka_unit_test(test_appended), cmocka_unit_test(test_latents),
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,6 +181,9 @@ static void test_paged(void **state)
              "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3"); /* of all keys */
     REJECTED((FREED(0), s.problem.mask.global_kv = 1), ATTN_ERR_ARGUMENT,
              "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3");
+    REJECTED((FREED(0), s.call.visit_rows = no_visit, s.tensors.call = &s.call, s.problem.outputs.rows_stage = ATTN_STAGE_CAPPED),
+             ATTN_ERR_ARGUMENT, "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3");
+    ACCEPTED((FREED(0), s.call.visit_rows = no_visit, s.tensors.call = &s.call, s.problem.outputs.rows_stage = ATTN_STAGE_WEIGHTS));
 }
 
 /* Two entries of at most 5 keys, in pages of 2. */

@@ -26,6 +26,30 @@ static int sees(const attn_visibility *s, int64_t i, int64_t j)
     return s->right == INT64_MAX || j <= position + s->right;
 }
 
+/* A tile's interval of places on a list stays on it, also where the window of its last queries lies past the last key. */
+static void test_list_behind_the_window(void **state)
+{
+    static const int64_t list[1] = {0};
+    (void)state;
+    for (int64_t offset = 0; offset < 60; offset++) {
+        const attn_visibility v = {.len_q = 30,
+                                   .len_kv = 1,
+                                   .all_kv = 40,
+                                   .rows_of_query = 1,
+                                   .offset = offset,
+                                   .left = 16,
+                                   .right = INT64_MAX,
+                                   .dilation = 1,
+                                   .list = list,
+                                   .list_dtype = ATTN_I64,
+                                   .listed = 1,
+                                   .block = 1};
+        const attn_tile_visibility seen = attn_visibility_of_tile(&v, 0, 30);
+        assert_in_range(seen.any.local.high, 0, 1);
+        assert_in_range(seen.any.local.low, 0, seen.any.local.high);
+    }
+}
+
 static const int64_t lengths[] = {0, 1, 2, 5, 9};
 static const int64_t offsets[] = {0,
                                   1,
@@ -221,6 +245,6 @@ static void test_visibility_of(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_intervals), cmocka_unit_test(test_gaps), cmocka_unit_test(test_misses),
-                                       cmocka_unit_test(test_visibility_of)};
+                                       cmocka_unit_test(test_visibility_of), cmocka_unit_test(test_list_behind_the_window)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

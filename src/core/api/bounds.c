@@ -9,7 +9,8 @@
 #include "../base/element.h"
 #include "../plan/plan.h"
 
-attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const attn_bounds *given, attn_error *error)
+attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const attn_bounds *given, const attn_input *first,
+                              attn_error *error)
 {
     const attn_cache_tokens none = {.struct_size = sizeof none};
     attn_bounds bounds;
@@ -55,7 +56,22 @@ attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const at
     places p;
     attn_append_places(&p, &b->append);
     places_add_slot(&p, "bounds", "rows", &rows, shape, type, 1);
+    const int64_t each[4] = {first ? c->batch : 0, 1, 1, 1};
+    const attn_input starts = {first ? first->data : NULL, first ? first->dtype : ATTN_DTYPE_DEFAULT, {1, 1, 1, 1}};
+    places_add_slot(&p, "bounds", "first", &starts, each, ATTN_I64, 0);
     return places_check(&p, "bounds", error);
+}
+
+attn_status attn_bounded_check_pages(const attn_bounded *b, int64_t entry, int64_t from, attn_error *error)
+{
+    const attn_cache *c = &b->append.cache;
+    const int64_t end = attn_ceil_div(attn_bounded_length(b, entry), b->block);
+    for (int64_t n = from / b->block; attn_cache_has_pages(c) && n < end; n++) {
+        const int64_t page = attn_cache_index(&c->page_table, entry * c->page_table.stride[0] + n);
+        CHECK(page >= 0 && page < c->pages, ATTN_ERR_ARGUMENT,
+              "bounds: page %" PRId64 " of entry %" PRId64 " is %" PRId64 "; pages is %" PRId64, n, entry, page, c->pages);
+    }
+    return ATTN_OK;
 }
 
 char *attn_bounded_row(const attn_bounded *b, int64_t entry, int64_t g, int64_t n)
@@ -103,21 +119,31 @@ typedef struct widening {
     attn_input first;
 } widening;
 
-static void widen_head(void *context, int64_t worker, int64_t task)
+static int64_t first_of(const widening *w, int64_t entry) { return w->first.data ? attn_cache_index(&w->first, entry) : 0; }
+
+/* Whether an entry before this one has begun the same row, of the page that they share. */
+static int is_begun(const widening *w, int64_t entry, int64_t n)
 {
-    const widening *w = context;
+    const attn_bounded *b = w->bounded;
+    const char *row = attn_bounded_row(b, entry, 0, n);
+    for (int64_t e = 0; attn_cache_has_pages(&b->append.cache) && e < entry; e++)
+        if (first_of(w, e) <= n * b->block && n * b->block < attn_bounded_length(b, e) && attn_bounded_row(b, e, 0, n) == row)
+            return 1;
+    return 0;
+}
+
+static void widen_entry(const widening *w, int64_t entry, int64_t g)
+{
     const attn_bounded *b = w->bounded;
     const attn_cache *c = &b->append.cache;
-    const int64_t entry = task / c->heads_kv, g = task % c->heads_kv, dim = c->dim_qk, len = attn_bounded_length(b, entry);
-    const int64_t from = w->first.data ? attn_cache_index(&w->first, entry) : 0, *stride = c->k.stride;
-    (void)worker;
-    for (int64_t t = from; t < len; t++) {
+    const int64_t dim = c->dim_qk, len = attn_bounded_length(b, entry), *stride = c->k.stride;
+    for (int64_t t = first_of(w, entry); t < len; t++) {
         const int64_t into = attn_cache_token(c, t), of = attn_cache_entry(c, entry, t);
         const char *k =
             (const char *)c->k.data + (of * stride[0] + g * stride[1] + into * stride[2]) * (int64_t)attn_dtype_size(c->k.dtype);
         void *least = attn_bounded_row(b, entry, g, t / b->block),
              *greatest = (char *)least + dim * (int64_t)attn_dtype_size(b->rows.dtype);
-        const int begins = t % b->block == 0;
+        const int begins = t % b->block == 0 && !is_begun(w, entry, t / b->block);
         switch (c->k.dtype) {
         case ATTN_F32:
             widen_f32(dim, begins, (const void *)k, least, greatest);
@@ -140,10 +166,18 @@ static void widen_head(void *context, int64_t worker, int64_t task)
     }
 }
 
+/* All entries of a key head, one after the other: they may share pages. */
+static void widen_head(void *context, int64_t worker, int64_t g)
+{
+    const widening *w = context;
+    (void)worker;
+    for (int64_t entry = 0; entry < w->bounded->append.cache.batch; entry++) widen_entry(w, entry, g);
+}
+
 attn_status attn_page_bounds(const attn_cache *cache, const attn_bounds *bounds, const attn_input *first, attn_error *error)
 {
     attn_bounded b;
-    TRY(attn_bounded_read(&b, cache, bounds, error));
+    TRY(attn_bounded_read(&b, cache, bounds, first, error));
     const attn_cache *c = &b.append.cache;
     widening w = {&b, {0}};
     if (first) {
@@ -157,6 +191,7 @@ attn_status attn_page_bounds(const attn_cache *cache, const attn_bounds *bounds,
               "bounds: first[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64 ", the entry's length", n, from,
               attn_bounded_length(&b, n));
     }
-    if (c->dim_qk > 0) attn_bounded_run(&b, widen_head, &w);
+    for (int64_t n = 0; n < c->batch; n++) TRY(attn_bounded_check_pages(&b, n, first_of(&w, n), error));
+    if (c->dim_qk > 0) attn_threads_run(b.options.parallel_for, b.options.parallel_context, b.threads, c->heads_kv, widen_head, &w);
     return succeed(error);
 }

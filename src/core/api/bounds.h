@@ -20,8 +20,12 @@ typedef struct attn_bounded {
     int threads;
 } attn_bounded;
 
-/* Checks the cache and the slot of its bounds. */
-attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const attn_bounds *bounds, attn_error *error);
+/* Checks the cache and the slot of its bounds, which shares no memory with `first` (of attn_page_bounds; else NULL). */
+attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const attn_bounds *bounds, const attn_input *first,
+                              attn_error *error);
+
+/* The pages of an entry's keys from token `from` on exist. */
+attn_status attn_bounded_check_pages(const attn_bounded *b, int64_t entry, int64_t from, attn_error *error);
 
 /* The bounds of block n of an entry, for key head g: 2 * dim_qk numbers. */
 char *attn_bounded_row(const attn_bounded *b, int64_t entry, int64_t g, int64_t n);
@@ -29,13 +33,6 @@ char *attn_bounded_row(const attn_bounded *b, int64_t entry, int64_t g, int64_t 
 static inline int64_t attn_bounded_length(const attn_bounded *b, int64_t entry)
 {
     return attn_cache_lengths(&b->append.cache)[entry];
-}
-
-/* One task for each key head of each entry. */
-static inline void attn_bounded_run(const attn_bounded *b, void (*run)(void *context, int64_t worker, int64_t task), void *context)
-{
-    const attn_cache *c = &b->append.cache;
-    attn_threads_run(b->options.parallel_for, b->options.parallel_context, b->threads, c->batch * c->heads_kv, run, context);
 }
 
 #endif

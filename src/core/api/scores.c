@@ -104,7 +104,8 @@ attn_status attn_page_scores(const attn_cache *cache, int64_t heads_q, int64_t l
 {
     attn_bounded b;
     scoring s = {.bounded = &b, .len_q = len_q};
-    TRY(attn_bounded_read(&b, cache, bounds, error));
+    TRY(attn_bounded_read(&b, cache, bounds, NULL, error));
+    for (int64_t n = 0; n < b.append.cache.batch; n++) TRY(attn_bounded_check_pages(&b, n, 0, error));
     const attn_cache *c = &b.append.cache;
     const int wide = c->k.dtype == ATTN_F64;
     CHECK(heads_q >= 0 && len_q >= 0, ATTN_ERR_SHAPE, "page scores: %s (%" PRId64 ") is negative",
@@ -126,6 +127,7 @@ attn_status attn_page_scores(const attn_cache *cache, int64_t heads_q, int64_t l
     TRY(bound_no_overlap(&call, error));
     TRY(choose_kernel(&s, &b.options, error));
     s.group = c->heads_kv > 0 ? heads_q / c->heads_kv : 0;
-    if (b.blocks > 0) attn_bounded_run(&b, score_head, &s);
+    if (b.blocks > 0)
+        attn_threads_run(b.options.parallel_for, b.options.parallel_context, b.threads, c->batch * c->heads_kv, score_head, &s);
     return succeed(error);
 }

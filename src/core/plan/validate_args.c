@@ -75,6 +75,8 @@ static int64_t first_key_read(const attn_resolved *p, const attn_args *args, int
     attn_visibility v;
     if ((!m->window && !m->chunk) || m->global_q || m->global_kv || p->has.ranges || m->empty == ATTN_EMPTY_UNIFORM) return 0;
     if (p->has.weights || p->has.scores || p->has.column_sum) return 0; /* of all keys */
+    if (p->has.rows && p->outputs.rows_stage < ATTN_STAGE_BIASED) return 0;
+    if (p->has.tree || p->has.block_starts) return 0;
     attn_visibility_of(p, args, b, 0, &v);
     v.len_q = attn_max(v.len_q, 1);
     return attn_keys_of_query(&v, 0).local.low;

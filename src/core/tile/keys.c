@@ -63,7 +63,8 @@ static int values_are_keys(const attn_task *task)
     if (task->args->v != task->args->k || v->dtype != k->dtype || p->shape.dim_v > p->shape.dim_qk) return 0;
     if (attn_is_additive(p)) return 0;
     if (!same_rows(p, k, v)) return 0;
-    return k->dtype != ATTN_I8 || (task->args->v_scale == task->args->k_scale && same_rows(p, &p->at.k_scale, &p->at.v_scale));
+    if (task->args->v_scale != task->args->k_scale) return 0;
+    return !task->args->k_scale || same_rows(p, &p->at.k_scale, &p->at.v_scale);
 }
 
 attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
