@@ -250,7 +250,7 @@ static void test_shared_pages(void **state)
 {
     enum { ENTRIES = 6, HEADS = 3, TOKENS = 4, PAGES = 2 };
     static float k[PAGES][HEADS][TOKENS], v[PAGES][HEADS][TOKENS], bounded[PAGES][HEADS][2];
-    static const int64_t rows_of[ENTRIES][2] = {{1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}}, held[ENTRIES] = {5, 1, 8, 3, 7, 4};
+    static const int64_t rows_of[ENTRIES][2] = {{1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}}, held[ENTRIES] = {5, 8, 7, 3, 4, 1};
     attn_error error;
     (void)state;
     for (int p = 0; p < PAGES; p++)
