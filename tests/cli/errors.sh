@@ -402,6 +402,7 @@ done
 rejected 2 "attn check: --conformance has neither --invariant nor --reproducible" check --conformance=. --reproducible
 rejected 2 "attn check: bwd:sq9:d8: --invariant is for fwd and decode; bwd does not guarantee it" check bwd:sq9:d8 --invariant
 rejected 2 "attn check: linear:sq9:d8: --invariant is for fwd and decode; linear does not guarantee it" check linear:sq9:d8 --invariant
+rejected 3 "attn check: sq9:d8:schedule: a check has no schedule, which is a word of attn bench" check sq9:d8:schedule
 rejected 2 "attn check: --part divides the cases of a whole check; it takes no problem and no --conformance" check --part=1/2 fwd:f32:s64:d64
 
 # explain
