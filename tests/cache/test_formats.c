@@ -282,6 +282,34 @@ static void test_appended(void **state)
         }
 }
 
+/* Rows of one block have one element, whose stride is ignored as that of any axis of size 1. */
+static void test_one_block(void **state)
+{
+    static const int64_t strides[] = {1, 0, 7, -1, ATTN_BROADCAST};
+    static float x[ATTN_BLOCK];
+    unsigned char k[2 * 34], v[2 * 34], first[34] = {0};
+    (void)state;
+    for (int i = 0; i < ATTN_BLOCK; i++) x[i] = draw_real();
+    for (size_t n = 0; n < sizeof strides / sizeof *strides; n++) {
+        int64_t lengths[1] = {1};
+        attn_error error;
+        const attn_cache c = {.struct_size = sizeof c,
+                              .batch = 1,
+                              .heads_kv = 1,
+                              .capacity = 2,
+                              .dim_qk = ATTN_BLOCK,
+                              .dim_v = ATTN_BLOCK,
+                              .k = {k, ATTN_Q8_0, {2, 2, 1, strides[n]}},
+                              .v = {v, ATTN_Q8_0, {2, 2, 1, strides[n]}},
+                              .lengths = attn_out(lengths)};
+        const attn_cache_tokens tokens = {.struct_size = sizeof tokens, .len = 1, .k = attn_in(x), .v = attn_in(x)};
+        if (attn_cache_append(&c, &tokens, &error) != ATTN_OK) fail_msg("stride %d: %s", (int)n, error.message);
+        if (n == 0) memcpy(first, k + 34, sizeof first);
+        assert_memory_equal(k + 34, first, sizeof first);
+        assert_memory_equal(v + 34, first, sizeof first);
+    }
+}
+
 static void test_rejected(void **state)
 {
     static float x[2 * DIM];
@@ -361,7 +389,7 @@ static void test_latents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_quantised), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_appended), cmocka_unit_test(test_latents),
-                                       cmocka_unit_test(test_rejected)};
+                                       cmocka_unit_test(test_appended),  cmocka_unit_test(test_latents),
+                                       cmocka_unit_test(test_one_block), cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

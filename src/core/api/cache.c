@@ -58,9 +58,10 @@ static attn_status resolve_output(attn_output *slot, const char *name, const int
 {
     attn_input s = slot_of(slot);
     TRY(resolve_rows(&s, name, shape, natural, allows_quantised, error));
+    const int64_t elements[4] = {shape[0], shape[1], shape[2], attn_row_elements(s.dtype, shape[3])};
     const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
     for (int axis = 0; axis < 4; axis++)
-        CHECK(broadcasts || s.stride[axis] != 0 || shape[axis] <= 1 || !some, ATTN_ERR_STRIDE,
+        CHECK(broadcasts || s.stride[axis] != 0 || elements[axis] <= 1 || !some, ATTN_ERR_STRIDE,
               "%s.stride[%d] is 0; a cache is written and cannot broadcast", name, axis);
     if (broadcasts) s.stride[3] = 1; /* so that strides of 0 are not taken for dense */
     slot->dtype = s.dtype;
