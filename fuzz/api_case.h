@@ -27,6 +27,7 @@ typedef struct api_case {
     attn_origin origin;
     attn_options options;
     int everywhere;    /* set before drawing: options.reproducible, and no particular instruction set */
+    int no_blocks;     /* set before drawing: keys and values have no block types */
     int special;       /* NaN, infinities and huge numbers are among the inputs */
     int hostile;       /* a field was replaced by an extreme number: not repaired, nor checked against ref/ or subproblems */
     int plan_only;     /* several sizes were: there is no memory for its tensors, and no time if they have no elements */

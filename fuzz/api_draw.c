@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * api_draw.c - random problems, mostly valid: a rejected one is repaired as its error indicates. */
 #include "api_case.h"
+#include "format.h"
 
 #include <string.h>
 
@@ -219,10 +220,23 @@ static void draw_results(api_case *c)
 
 static int is_float(attn_dtype t) { return t == ATTN_F32 || t == ATTN_F64 || t == ATTN_F16 || t == ATTN_BF16; }
 
+/* f8 or blocks, of whole ones, for some k or v (`which`), by their sizes (see picks), and scales of i8 and of some f8. */
+static void draw_format(api_case *c, attn_input *slot, int64_t *dim, int64_t which, const char *scale)
+{
+    static const attn_dtype formats[] = {ATTN_Q8_0, ATTN_Q4_0, ATTN_F8_E4M3, ATTN_Q4_1, ATTN_F8_E5M2};
+    const attn_shape *s = &c->problem.shape;
+    const int64_t sizes = s->len_q + 3 * s->len_kv + s->heads_q + 5 * which;
+    if (slot->dtype != ATTN_I8 && c->tensors.q.dtype != ATTN_F64 && picks(c, 2) && sizes % 4) slot->dtype = formats[sizes % 5];
+    if (c->no_blocks && format_is_blocks(slot->dtype)) slot->dtype = ATTN_F8_E4M3;
+    if (format_is_blocks(slot->dtype) && *dim % ATTN_BLOCK) *dim = *dim % 96 / ATTN_BLOCK * ATTN_BLOCK + ATTN_BLOCK;
+    if (slot->dtype == ATTN_I8 || (format_is_f8(slot->dtype) && sizes % 2)) give(c, scale);
+}
+
 static void draw_types(api_case *c)
 {
     static const attn_dtype queries[] = {ATTN_DTYPE_DEFAULT, ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_F64};
     draws *d = &c->from;
+    attn_shape *s = &c->problem.shape;
     const attn_dtype q = c->tensors.q.dtype = PICK(d, queries);
     for (int t = 0; t < c->count; t++) {
         attn_output *slot = case_slot(&c->tensors, c, t);
@@ -232,8 +246,8 @@ static void draw_types(api_case *c)
         if (is_float(type) && (type == ATTN_F64) != (q == ATTN_F64)) continue;
         slot->dtype = type;
     }
-    if (c->tensors.k.dtype == ATTN_I8) give(c, "k_scale");
-    if (c->tensors.v.dtype == ATTN_I8) give(c, "v_scale");
+    draw_format(c, &c->tensors.k, &s->dim_qk, 0, "k_scale");
+    draw_format(c, &c->tensors.v, &s->dim_v, 1, "v_scale");
 }
 
 /* The plan's dense strides with permuted axes, gaps, negative strides or broadcast axes. */

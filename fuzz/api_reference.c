@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * api_reference.c - one batch entry at a time in the form of ref/: visibility, forward and backward. */
 #include "api_case.h"
+#include "format.h"
 
 #include "attn_bound.h"
-#include "attn_ref.h"
 
 #include <float.h>
 #include <math.h>
@@ -46,18 +46,21 @@ static double *read(const api_case *c, entry *x, const char *name, int64_t heads
     const block *b = tensor(c, name), *pages = tensor(c, "page_table"), *lists = tensor(c, "page_index");
     if (!b) return NULL;
     const int t = case_find(c, name), packed = case_is_packed(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
-    const int paged = (pages || lists) && (name[0] == 'k' || name[0] == 'v');
+    const int paged = (pages || lists) && (name[0] == 'k' || name[0] == 'v'), blocks = format_is_blocks(b->dtype);
     double *to = array(x, heads * tokens * channels, sizeof *to), *at = to;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0; i < tokens; i++)
             for (int64_t k = 0; k < channels; k++, at++) {
                 const int64_t size = c->problem.paging.page_size;
+                int64_t owner = packed ? 0 : x->e, token = i + (packed ? x->first[side] : 0);
                 if (paged && i >= x->length[1]) continue;
                 if (paged) {
                     const int64_t page = pages ? read_index(block_at(pages, x->e, 0, 0, i / size), pages->dtype)
                                                : get_index(lists, get_index(tensor(c, "page_starts"), x->e) + i / size);
-                    *at = block_get(b, page, h, i % size, k);
-                } else *at = block_get(b, packed ? 0 : x->e, h, i + (packed ? x->first[side] : 0), k);
+                    owner = page, token = i % size;
+                }
+                const unsigned char *element = block_at(b, owner, h, token, blocks ? k / ATTN_BLOCK : k);
+                *at = blocks ? format_get(element, b->dtype, k % ATTN_BLOCK) : number_get(element, b->dtype);
             }
     return to;
 }
@@ -275,8 +278,9 @@ static void check_forward(const api_case *c, entry *x, const ref_arithmetic *a)
     ref_bounds bounds;
     ref_forward(r, o, lse, s, w);
     ref_arithmetic with = *a;
-    with.integer_keys = tensor(c, "k")->dtype == ATTN_I8;
-    with.value_scale = read(c, x, "v_scale", r->Hkv, r->Skv, 1);
+    const attn_dtype keys = tensor(c, "k")->dtype;
+    with.integer_keys = keys == ATTN_I8 || format_is_blocks(keys);
+    if (tensor(c, "v")->dtype == ATTN_I8) with.value_scale = read(c, x, "v_scale", r->Hkv, r->Skv, 1);
     if (!ref_bound_forward(&bounds, r, &with)) abort();
     check_output(c, x, "o", r->Hq, r->Sq, r->Dv, o, bounds.O);
     check_output(c, x, "lse", r->Hq, r->Sq, 1, lse, bounds.lse);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../tests/fnv.h"
+#include "format.h"
 #include "target.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -182,6 +183,9 @@ double number_get(const void *at, attn_dtype dtype)
     case ATTN_BOOL:
     case ATTN_U8:
         return *(const unsigned char *)at;
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
+        return format_get(at, dtype, 0);
     default:
         (void)attn_convert(1, at, dtype, &x, ATTN_F64, NULL);
         return x;
@@ -205,6 +209,13 @@ void number_put(void *at, attn_dtype dtype, double x)
     case ATTN_BOOL:
     case ATTN_U8:
         *(unsigned char *)at = x > -0.7 ? (unsigned char)(1 + (int)fmin(fabs(x) * 40, 200)) : 0;
+        return;
+    case ATTN_F8_E4M3:
+    case ATTN_F8_E5M2:
+    case ATTN_Q8_0:
+    case ATTN_Q4_0:
+    case ATTN_Q4_1:
+        format_put(at, dtype, x);
         return;
     default:
         (void)attn_convert(1, &x, ATTN_F64, at, dtype, NULL);

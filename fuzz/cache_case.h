@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * cache_case.h - a cache, the tokens of one step, and the contents expected after it.  cache_draw.c draws, fuzz_cache.c checks, and
- * cache_shift.c what shifts and moves. */
+ * cache_case.h - a cache, the tokens of one step, and the contents expected after it.  cache_draw.c draws, cache_format.c knows
+ * types of 8 and 4 bits, fuzz_cache.c checks, and cache_shift.c what shifts and moves. */
 #ifndef ATTN_FUZZ_CACHE_CASE_H
 #define ATTN_FUZZ_CACHE_CASE_H
 
 #include "attn/cache.h"
 #include "block.h"
+#include "format.h"
 #include "target.h"
 
 /* The blocks: those of the cache persist over all steps, the others belong to one step. */
@@ -60,6 +61,18 @@ const char *cache_corrupt(cache_case *c, int *attend);
 void cache_rearrange(cache_case *c);
 /* Bounds of its keys, scores from them, and lists of blocks (cache_choose.c). */
 void cache_choose(cache_case *c);
+
+/* ---- types of 8 and 4 bits (cache_format.c) ---- */
+
+/* Whether the scales of C_K or C_V are the caller's, which appending reads. */
+int cache_gives_scale(const cache_case *c, int which);
+/* Channel x of a row of C_K or C_V, times its scale. */
+double cache_number(const cache_case *c, int which, const int64_t at[2], int64_t h, int64_t x);
+/* The scale of a row in f8, and the bytes that a row becomes in f8 (with a scale, or 1) or blocks; NaN of f8 are all 0xff. */
+double cache_row_scale(attn_dtype dtype, int64_t dim, const double *x);
+void cache_pack(attn_dtype dtype, int64_t dim, const double *x, double scale, unsigned char *to);
+/* Checks attn_quantise and attn_hadamard on random rows. */
+void cache_quantise(draws *d);
 
 /* Where token j of entry b is stored: the entry or page, and the token within it. */
 void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2]);

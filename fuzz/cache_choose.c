@@ -17,8 +17,8 @@ static double key_at(const cache_case *c, int64_t b, int64_t h, int64_t j, int64
 {
     int64_t at[2];
     cache_where(c, b, j, at);
-    const double k = block_get(&c->blocks[C_K], at[0], h, at[1], x);
-    return c->blocks[C_K].dtype == ATTN_I8 ? (double)((float)k * (float)block_get(&c->blocks[C_K_SCALE], at[0], h, at[1], 0)) : k;
+    const double k = cache_number(c, C_K, at, h, x);
+    return format_is_any(c->blocks[C_K].dtype) ? (double)(float)k : k;
 }
 
 /* The row of the bounds of block n of entry b. */
@@ -128,7 +128,7 @@ static void run(cache_case *c, block *of)
     const attn_cache *k = &c->cache;
     const int64_t size = k->page_size ? k->page_size : 1 + draw_below(d, 9), blocks = blocks_of(k->capacity, size);
     const int wide = c->blocks[C_K].dtype == ATTN_F64;
-    const attn_dtype type = c->blocks[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->blocks[C_K].dtype;
+    const attn_dtype type = format_is_any(c->blocks[C_K].dtype) ? ATTN_F32 : c->blocks[C_K].dtype;
     const attn_options options = {.struct_size = sizeof options, .threads = 1 + (int)draw_below(d, 3)};
     const int64_t len = draw_below(d, 4), heads = k->heads_kv * (1 + draw_below(d, 4));
     int64_t first[MAX_BATCH];

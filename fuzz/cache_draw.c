@@ -13,6 +13,19 @@ static attn_dtype draw_float(draws *d, int wide)
     return wide ? ATTN_F64 : types[draw_below(d, 3)];
 }
 
+static attn_dtype draw_type(draws *d, int wide)
+{
+    static const attn_dtype formats[] = {ATTN_I8, ATTN_I8, ATTN_F8_E4M3, ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1};
+    return !wide && draw_one_in(d, 2) ? formats[draw_below(d, 7)] : draw_float(d, wide);
+}
+
+/* Channels of a row of this type. */
+static int64_t draw_dim(draws *d, attn_dtype dtype)
+{
+    static const int64_t dims[] = {1, 2, 3, 4, 7, 8, 12, 16, 17, 20, 32, 33, 64, 0}, of_blocks[] = {32, 64, 0};
+    return format_is_blocks(dtype) ? of_blocks[draw_below(d, 3)] : dims[draw_below(d, 14)];
+}
+
 static void draw_rope(cache_case *c)
 {
     draws *d = c->from;
@@ -65,27 +78,50 @@ static void draw_pages(cache_case *c)
     free(taken);
 }
 
+/* i8 has a scale for each row; f8 has them too, or none, or its caller's: of the tensor, or of each head. */
+static void draw_scales(cache_case *c, int which, int64_t entries, int64_t space)
+{
+    draws *d = c->from;
+    const attn_dtype type = c->blocks[which].dtype;
+    const int64_t kind = type == ATTN_I8 ? 3 : draw_below(d, 6); /* 0 tensor, 1 head, 2 none, else row */
+    block scale = block_of(which == C_K ? "k_scale" : "v_scale", ATTN_F32, 1, entries, c->cache.heads_kv, space, 1);
+    if (!format_is_any(type) || format_is_blocks(type) || kind == 2) return;
+    if (kind < 2) scale.stride[0] = scale.stride[2] = 0, scale.stride[1] = kind;
+    make(c, which + C_K_SCALE - C_K, scale, kind > 2);
+    block *made = &c->blocks[which + C_K_SCALE - C_K];
+    if (kind > 2 && (made->stride[2] == 0 || made->stride[2] == ATTN_BROADCAST))
+        made->stride[2] = 1; /* of an axis of one token: not the caller's */
+}
+
+/* The caller's scales, after the cache has been filled with NaN. */
+static void give_scales(cache_case *c, int which)
+{
+    draws *d = c->from;
+    if (!cache_gives_scale(c, which)) return;
+    const block *scale = &c->blocks[which + C_K_SCALE - C_K];
+    for (int64_t h = 0; scale->bytes && h < c->cache.heads_kv; h++)
+        block_put(scale, 0, h, 0, 0, ldexp(draw_real(d, 1, 2), (int)draw_below(d, 16) - 12) * (draw_one_in(d, 8) ? -1 : 1));
+}
+
 void cache_draw(cache_case *c)
 {
-    static const int64_t dims[] = {1, 2, 3, 4, 7, 8, 12, 16, 17, 20, 32, 33, 64, 0};
     draws *d = c->from;
     attn_cache *k = &c->cache;
     const int wide = draw_one_in(d, 5);
     k->struct_size = sizeof *k;
     k->batch = 1 + draw_below(d, MAX_BATCH), k->heads_kv = 1 + draw_below(d, 2);
     k->capacity = draw_one_in(d, 4) ? draw_below(d, MAX_CAPACITY + 1) : draw_below(d, 40);
-    k->dim_qk = dims[draw_below(d, 14)], k->dim_v = dims[draw_below(d, 14)];
-    const attn_dtype key = !wide && draw_one_in(d, 3) ? ATTN_I8 : draw_float(d, wide),
-                     value = !wide && draw_one_in(d, 3) ? ATTN_I8 : draw_float(d, wide);
+    const attn_dtype key = draw_type(d, wide), value = draw_type(d, wide);
+    k->dim_qk = draw_dim(d, key), k->dim_v = draw_dim(d, value);
     if (draw_one_in(d, 3)) draw_rope(c);
     if (draw_one_in(d, 2)) draw_pages(c);
     const int64_t entries = k->page_size ? k->pages : k->batch, space = k->page_size ? k->page_size : k->capacity;
-    make(c, C_K, block_of("k", key, 1, entries, k->heads_kv, space, k->dim_qk), 1);
-    make(c, C_V, block_of("v", value, 1, entries, k->heads_kv, space, k->dim_v), 1);
-    if (key == ATTN_I8) make(c, C_K_SCALE, block_of("k_scale", ATTN_F32, 1, entries, k->heads_kv, space, 1), 1);
-    if (value == ATTN_I8) make(c, C_V_SCALE, block_of("v_scale", ATTN_F32, 1, entries, k->heads_kv, space, 1), 1);
+    make(c, C_K, block_of("k", key, 1, entries, k->heads_kv, space, format_elements(key, k->dim_qk)), 1);
+    make(c, C_V, block_of("v", value, 1, entries, k->heads_kv, space, format_elements(value, k->dim_v)), 1);
+    draw_scales(c, C_K, entries, space), draw_scales(c, C_V, entries, space);
     make(c, C_LENGTHS, block_of("lengths", ATTN_I64, 1, k->batch, 1, 1, 1), 0);
     blocks_canary(c->blocks, C_OWN, 0xFF); /* NaN where no token has been written */
+    give_scales(c, C_K), give_scales(c, C_V);
     memset(c->blocks[C_LENGTHS].memory, 0, c->blocks[C_LENGTHS].bytes);
     for (int t = 0; t < C_OWN; t++) {
         c->shadow[t] = malloc(c->blocks[t].bytes + 1);
@@ -165,7 +201,7 @@ const char *cache_corrupt(cache_case *c, int *attend)
     attn_output *const own[] = {&k->k, &k->v, &k->lengths};
     attn_output *slot = own[draw_below(d, 3)];
     *attend = 0;
-    switch (draw_below(d, 18)) {
+    switch (draw_below(d, 20)) {
     case 0:
         (&k->batch)[draw_below(d, 7)] = -1 - draw_below(d, 2) * INT64_MAX;
         return "a negative size";
@@ -225,6 +261,14 @@ const char *cache_corrupt(cache_case *c, int *attend)
     case 16:
         *attend = 1, memset(draw_one_in(d, 2) ? (void *)&c->tensors.o : (void *)&c->tensors.q, 0, sizeof(attn_output));
         return "o or q is missing";
+    case 17:
+        if (!format_is_blocks(c->blocks[C_K].dtype)) return NULL;
+        k->dim_qk += ATTN_BLOCK / 2;
+        return "half a block of channels";
+    case 18:
+        if (format_is_any(c->blocks[C_V].dtype) && !format_is_blocks(c->blocks[C_V].dtype)) return NULL;
+        k->v_scale = attn_out(c->lengths);
+        return "scales of a type that has none";
     default: /* an output that overlaps an input */
         if (c->blocks[C_K].bytes == 0 || c->blocks[C_O].bytes == 0 || c->blocks[C_O].element != c->blocks[C_K].element) return NULL;
         *attend = 1, c->tensors.o.data = k->k.data;
@@ -297,15 +341,17 @@ static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h,
 {
     const block *b = &c->blocks[which], *scales = &c->blocks[which + C_K_SCALE - C_K];
     double whole[MAX_ROTARY + 1];
-    if (dim == 0 && b->dtype != ATTN_I8) return;
-    if (b->dtype != ATTN_I8) {
-        (void)attn_convert(dim, x, ATTN_F64, c->shadow[which] + (block_at(b, at[0], h, at[1], 0) - b->memory), b->dtype, NULL);
-        return;
-    }
-    const float scale = (float)ref_quantise(dim, x, whole);
-    memcpy(c->shadow[which + C_K_SCALE - C_K] + (block_at(scales, at[0], h, at[1], 0) - scales->memory), &scale, sizeof scale);
-    for (int64_t i = 0; i < dim; i++)
-        *(int8_t *)(c->shadow[which] + (block_at(b, at[0], h, at[1], i) - b->memory)) = (int8_t)whole[i];
+    unsigned char *to = dim ? c->shadow[which] + (block_at(b, at[0], h, at[1], 0) - b->memory) : NULL;
+    float scale = 1;
+    if (b->dtype == ATTN_I8) scale = (float)ref_quantise(dim, x, whole);
+    else if (cache_gives_scale(c, which)) scale = scales->bytes ? (float)block_get(scales, at[0], h, at[1], 0) : 1;
+    else if (scales->name) scale = (float)cache_row_scale(b->dtype, dim, x);
+    if (scales->bytes)
+        memcpy(c->shadow[which + C_K_SCALE - C_K] + (block_at(scales, at[0], h, at[1], 0) - scales->memory), &scale, sizeof scale);
+    if (dim == 0) return;
+    if (!format_is_any(b->dtype)) (void)attn_convert(dim, x, ATTN_F64, to, b->dtype, NULL);
+    else if (b->dtype != ATTN_I8) cache_pack(b->dtype, dim, x, (double)scale, to);
+    for (int64_t i = 0; i < dim && b->dtype == ATTN_I8; i++) to[i] = (unsigned char)(int8_t)whole[i];
 }
 
 /* Token t of entry b, which goes to `at` and has this position. */
@@ -318,7 +364,7 @@ static void expect_token(cache_case *c, int64_t b, int64_t t, const int64_t at[2
         expect_row(c, C_V, at, h, x, k->dim_v);
         for (int64_t i = 0; i < k->dim_qk; i++) x[i] = block_get(&c->blocks[C_NEW_K], b, h, t, i);
         if (k->rope && k->dim_qk > 0) { /* rotated into the type that the cache rotates to, then to f64, which is exact */
-            const attn_dtype type = c->blocks[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->blocks[C_K].dtype;
+            const attn_dtype type = format_is_any(c->blocks[C_K].dtype) ? ATTN_F32 : c->blocks[C_K].dtype;
             const int64_t shape[4] = {1, 1, 1, k->dim_qk};
             const attn_input from = {block_at(&c->blocks[C_NEW_K], b, h, t, 0), c->blocks[C_NEW_K].dtype, {0, 0, 0, 0}},
                              position = attn_in(&place);

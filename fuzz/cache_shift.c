@@ -48,7 +48,7 @@ static void shift(cache_case *c)
     draws *d = c->from;
     const attn_cache *k = &c->cache;
     const int64_t keep = draw_below(d, 4);
-    const int turned = k->rope && k->dim_qk > 0, whole = c->blocks[C_K].dtype == ATTN_I8;
+    const int turned = k->rope && k->dim_qk > 0, whole = format_is_any(c->blocks[C_K].dtype);
     int64_t drop[MAX_BATCH], most = 0;
     double *keys = calloc((size_t)(MAX_BATCH * MAX_CAPACITY * k->heads_kv * k->dim_qk) + 1, sizeof *keys);
     if (!keys) abort();
@@ -62,7 +62,7 @@ static void shift(cache_case *c)
     const attn_status status = attn_cache_shift(k, keep, &less, &last);
     check_error(status, &last);
     if (turned && whole) {
-        if (status == ATTN_OK) finding("rotated keys of i8 are shifted");
+        if (status == ATTN_OK) finding("rotated keys of 8 or 4 bits are shifted");
         check_all(c, "a rejected shift");
         free(keys);
         return;

@@ -74,19 +74,18 @@ static void take_back(void) { memcpy(c.blocks[C_LENGTHS].memory, c.lengths, c.bl
 
 /* ---- the same attention over a dense copy ---- */
 
-static double *of_rows(const block *b, const block *scale, int64_t entry, int64_t heads, int64_t rows, int through_pages)
+/* The numbers of C_K, C_V or C_Q. */
+static double *of_rows(int which, int64_t entry, int64_t heads, int64_t rows)
 {
-    double *all = malloc((size_t)(heads * rows * b->shape[3] + 1) * sizeof *all), *to = all;
+    const int64_t dim = which == C_V ? c.cache.dim_v : c.cache.dim_qk;
+    double *all = malloc((size_t)(heads * rows * dim + 1) * sizeof *all), *to = all;
     if (!all) abort();
     for (int64_t h = 0; h < heads; h++)
         for (int64_t j = 0; j < rows; j++) {
             int64_t at[2] = {entry, j};
-            if (through_pages) cache_where(&c, entry, j, at);
-            for (int64_t x = 0; x < b->shape[3]; x++) {
-                *to = block_get(b, at[0], h, at[1], x);
-                if (scale && scale->name) *to *= block_get(scale, at[0], h, at[1], 0);
-                to++;
-            }
+            if (which != C_Q) cache_where(&c, entry, j, at);
+            for (int64_t x = 0; x < dim; x++)
+                *to++ = which == C_Q ? block_get(&c.blocks[C_Q], at[0], h, at[1], x) : cache_number(&c, which, at, h, x);
         }
     return all;
 }
@@ -105,13 +104,13 @@ static void *copy_rows(const block *b, int64_t entry, int64_t rows)
     return all;
 }
 
-/* Error bounds of decoding with integer products of i8 (docs/numerics.md): for a score, and for channel x of O.  K and V are
- * dequantised. */
+/* Error bounds of decoding with integer products of i8 and blocks (docs/numerics.md): for a score, and for channel x of O.  K and V
+ * are dequantised. */
 static double lost_score(const double *q, const double *k, int64_t total)
 {
     const int64_t dim = c.cache.dim_qk;
     double max_q = 0, most = 0;
-    if (c.blocks[C_K].dtype != ATTN_I8 || dim == 0) return 0;
+    if ((c.blocks[C_K].dtype != ATTN_I8 && !format_is_blocks(c.blocks[C_K].dtype)) || dim == 0) return 0;
     for (int64_t x = 0; x < dim; x++) max_q = fmax(max_q, fabs(q[x]));
     for (int64_t j = 0; j < total; j++) {
         double sum = 0;
@@ -143,8 +142,7 @@ static void compare_entry(int64_t e, const double *q, int64_t count, int64_t tot
     const int64_t heads = c.problem.shape.heads_q, offset = total - count;
     const int wide = c.blocks[C_Q].dtype == ATTN_F64;
     if (heads * count * total > 20000) return;
-    double *K = of_rows(&c.blocks[C_K], &c.blocks[C_K_SCALE], e, k->heads_kv, total, 1),
-           *V = of_rows(&c.blocks[C_V], &c.blocks[C_V_SCALE], e, k->heads_kv, total, 1);
+    double *K = of_rows(C_K, e, k->heads_kv, total), *V = of_rows(C_V, e, k->heads_kv, total);
     const size_t pairs = (size_t)(heads * count * total) + 1, rows = (size_t)(heads * count);
     double *o = calloc(rows * (size_t)k->dim_v + 1, sizeof *o), *lse = calloc(rows + 1, sizeof *lse), *s = calloc(pairs, sizeof *s),
            *w = calloc(pairs, sizeof *w);
@@ -195,7 +193,7 @@ static void check_entry(int64_t e)
             for (int64_t x = 0; x < k->dim_v; x++)
                 if (block_get(o, e, h, t, x) != 0) finding("o[%d,%d,%d] past the entry's tokens is not 0", (int)e, (int)h, (int)t);
     if (count == 0) return;
-    double *q = of_rows(&c.blocks[C_Q], NULL, e, heads, count, 0);
+    double *q = of_rows(C_Q, e, heads, count);
     unsigned char *queries = malloc((size_t)(heads * count * k->dim_qk) * 8 + 1),
                   *got = malloc((size_t)(heads * count * k->dim_v) * 8 + 1);
     int64_t positions[64];
@@ -345,135 +343,11 @@ static void step(void)
     if (c.options.invariant) run_in_two_parts();
 }
 
-/* The bytes of a row of x in f8 (with a scale) or blocks, by ref/; NaN of f8 are all written as 0xff. */
-static void expect_format(attn_dtype dtype, int64_t dim, const double *x, double scale, unsigned char *to)
-{
-    const ref_format format = dtype == ATTN_F8_E4M3   ? REF_E4M3
-                              : dtype == ATTN_F8_E5M2 ? REF_E5M2
-                              : dtype == ATTN_Q8_0    ? REF_Q8_0
-                              : dtype == ATTN_Q4_0    ? REF_Q4_0
-                                                      : REF_Q4_1;
-    for (int64_t i = 0; i < dim && dtype < ATTN_Q8_0; i++) {
-        const int byte = ref_f8_of(format, x[i] / scale);
-        to[i] = isnan(ref_f8_value(format, byte)) ? 0xff : (unsigned char)byte;
-    }
-    for (int64_t i = 0; i < dim && dtype >= ATTN_Q8_0; i += REF_BLOCK, to += attn_dtype_size(dtype)) {
-        int steps[REF_BLOCK];
-        double d, m;
-        const int head = dtype == ATTN_Q4_1 ? 4 : 2;
-        ref_block_steps(format, x + i, steps, &d, &m);
-        number_put(to, ATTN_F16, d);
-        if (head == 4) number_put(to + 2, ATTN_F16, m);
-        for (int k = 0; k < REF_BLOCK / 2; k++) {
-            to[head + k] = (unsigned char)(dtype == ATTN_Q8_0 ? steps[k] : steps[k] | steps[k + 16] << 4);
-            if (dtype == ATTN_Q8_0) to[head + k + 16] = (unsigned char)steps[k + 16];
-        }
-    }
-}
-
-/* Checks attn_quantise to f8 and blocks on random rows, some with NaN and infinities. */
-static void quantise_formats(void)
-{
-    draws *d = c.from;
-    static const attn_dtype sources[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
-    static const attn_dtype formats[] = {ATTN_F8_E4M3, ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1};
-    const attn_dtype dtype = formats[draw_below(d, 5)];
-    const int64_t rows = draw_below(d, 4), dim = dtype < ATTN_Q8_0 ? draw_below(d, 70) : REF_BLOCK * draw_below(d, 3);
-    const int64_t elements = dtype < ATTN_Q8_0 ? dim : dim / ATTN_BLOCK, bytes = elements * (int64_t)attn_dtype_size(dtype);
-    const int scaled = dtype < ATTN_Q8_0 && draw_one_in(d, 2);
-    block from = block_of("src", sources[draw_below(d, 3)], 0, 1, 1, rows, dim),
-          whole = block_of("values", dtype, 1, 1, 1, rows, elements), scales = block_of("scales", ATTN_F32, 1, 1, 1, rows, 1);
-    double x[80];
-    unsigned char expected[160];
-    if (!block_allocate(&from) || !block_allocate(&whole) || !block_allocate(&scales)) abort();
-    block_fill(&from, d, -3, 3, draw_one_in(d, 3));
-    const attn_input src = block_in(&from);
-    const attn_output to = block_out(&whole), to_scales = block_out(&scales);
-    const attn_status status = attn_quantise(rows, dim, &src, &to, scaled ? &to_scales : NULL, &last);
-    check_error(status, &last);
-    if (status != ATTN_OK) finding("attn_quantise to %s rejects: %s", attn_dtype_name(dtype), last.message);
-    for (int64_t i = 0; i < rows && dim > 0; i++) {
-        double most = 0, scale = 1;
-        for (int64_t k = 0; k < dim; k++) x[k] = block_get(&from, 0, 0, i, k), most = fmax(most, fabs(x[k]));
-        for (int64_t k = 0; k < dim && scaled; k++) most = isfinite(x[k]) ? most : (double)NAN;
-        if (scaled) scale = (double)(float)(most / (dtype == ATTN_F8_E4M3 ? 448 : 57344));
-        const double got = scaled ? block_get(&scales, 0, 0, i, 0) : 1;
-        if (got != scale && !(isnan(got) && isnan(scale))) finding("the scale of row %d is %g, not %g", (int)i, got, scale);
-        expect_format(dtype, dim, x, scale == 0 ? 1 : scale, expected);
-        for (int64_t k = 0; k < bytes; k++) {
-            unsigned char byte = block_at(&whole, 0, 0, i, 0)[k];
-            if (dtype < ATTN_Q8_0 && isnan(ref_f8_value(dtype == ATTN_F8_E4M3 ? REF_E4M3 : REF_E5M2, byte))) byte = 0xff;
-            if (byte != expected[k])
-                finding("byte %d of row %d in %s is %d, not %d (%a / %a)", (int)k, (int)i, attn_dtype_name(dtype), byte,
-                        expected[k], dtype < ATTN_Q8_0 ? x[k] : 0, scale);
-        }
-    }
-    block_free(&from), block_free(&whole), block_free(&scales);
-}
-
-/* Checks attn_quantise on random rows, some with NaN and infinities. */
-static void quantise(void)
-{
-    draws *d = c.from;
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
-    const int64_t rows = draw_below(d, 5), dim = draw_below(d, 70), stride = dim + draw_below(d, 4);
-    block from = block_of("src", types[draw_below(d, 4)], 0, 1, 1, rows, dim),
-          whole = block_of("values", ATTN_I8, 1, 1, 1, rows, dim), scales = block_of("scales", ATTN_F32, 1, 1, 1, rows, 1);
-    double x[80], exact[80];
-    from.stride[2] = stride;
-    if (!block_allocate(&from) || !block_allocate(&whole) || !block_allocate(&scales)) abort();
-    block_fill(&from, d, -3, 3, draw_one_in(d, 3));
-    const attn_input src = block_in(&from);
-    const attn_output to = block_out(&whole), to_scales = block_out(&scales);
-    const attn_status status = attn_quantise(rows, dim, &src, &to, &to_scales, &last);
-    check_error(status, &last);
-    if (status != ATTN_OK) finding("attn_quantise rejects: %s", last.message);
-    for (int64_t i = 0; i < rows && dim > 0; i++) {
-        for (int64_t k = 0; k < dim; k++) x[k] = block_get(&from, 0, 0, i, k);
-        const double scale = ref_quantise(dim, x, exact), got = block_get(&scales, 0, 0, i, 0);
-        if (got != scale && !(isnan(got) && isnan(scale))) finding("the scale of row %d is %g, not %g", (int)i, got, scale);
-        for (int64_t k = 0; k < dim && !isnan(scale); k++)
-            if (block_get(&whole, 0, 0, i, k) != exact[k]) finding("element %d of row %d is quantised wrongly", (int)k, (int)i);
-    }
-    block_free(&from), block_free(&whole), block_free(&scales);
-}
-
-/* Checks attn_hadamard on random rows. */
-static void hadamard(void)
-{
-    draws *d = c.from;
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
-    const int64_t rows = draw_below(d, 4), dim = draw_below(d, 70);
-    block from = block_of("src", types[draw_below(d, 4)], 0, 1, 1, rows, dim),
-          to = block_of("dst", types[draw_below(d, 2)], 1, 1, 1, rows, dim);
-    int64_t n = 1;
-    double x[80], y[80];
-    if (!block_allocate(&from) || !block_allocate(&to)) abort();
-    block_fill(&from, d, -3, 3, 0);
-    while (dim && dim % (2 * n) == 0) n *= 2;
-    const attn_input src = block_in(&from);
-    const attn_output dst = block_out(&to);
-    const attn_status status = attn_hadamard(rows, dim, &src, &dst, &last);
-    check_error(status, &last);
-    if (status != ATTN_OK) finding("attn_hadamard rejects: %s", last.message);
-    for (int64_t i = 0; i < rows; i++) {
-        double most = 0;
-        for (int64_t k = 0; k < dim; k++) x[k] = block_get(&from, 0, 0, i, k), most = fmax(most, fabs(x[k]));
-        for (int64_t k = 0; k < dim; k += n) ref_hadamard(n, x + k, y + k);
-        for (int64_t k = 0; k < dim; k++)
-            if (!(fabs(block_get(&to, 0, 0, i, k) - y[k]) <= 0x1p-20 * most + (double)FLT_TRUE_MIN))
-                finding("channel %d of row %d is rotated wrongly", (int)k, (int)i);
-    }
-    block_free(&from), block_free(&to);
-}
-
 void target_run(draws *from)
 {
     memset(&c, 0, sizeof c);
     c.from = from;
-    quantise();
-    if (draw_one_in(from, 4)) quantise_formats();
-    if (draw_one_in(from, 4)) hadamard();
+    cache_quantise(from);
     cache_draw(&c);
     for (int64_t steps = 1 + draw_below(from, 5); steps > 0; steps--) step();
     blocks_free(c.blocks, C_BLOCKS);

@@ -288,6 +288,7 @@ void target_run(draws *from)
     memset(&over, 0, sizeof over);
     c->from = *from;
     over.whole = c, over.ranks = 1;
+    c->no_blocks = 1; /* which libattn_mpi does not have */
     attn_plan *whole = case_draw(c);
     draws *d = &c->from;
     if (whole && !draw_one_in(d, 12)) {

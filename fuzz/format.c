@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ * format.c - see format.h. */
+#include "format.h"
+
+#include <string.h>
+
+#include "block.h"
+
+int format_is_f8(attn_dtype dtype) { return dtype == ATTN_F8_E4M3 || dtype == ATTN_F8_E5M2; }
+int format_is_blocks(attn_dtype dtype) { return dtype >= ATTN_Q8_0 && dtype <= ATTN_Q4_1; }
+int format_is_any(attn_dtype dtype) { return dtype == ATTN_I8 || format_is_f8(dtype) || format_is_blocks(dtype); }
+int64_t format_elements(attn_dtype dtype, int64_t dim) { return format_is_blocks(dtype) ? dim / REF_BLOCK : dim; }
+
+ref_format format_of(attn_dtype dtype)
+{
+    static const ref_format of[] = {REF_E4M3, REF_E5M2, REF_Q8_0, REF_Q4_0, REF_Q4_1};
+    return of[dtype - ATTN_F8_E4M3];
+}
+
+/* Bytes before the steps of a block. */
+static int head_of(attn_dtype dtype) { return dtype == ATTN_Q4_1 ? 4 : 2; }
+
+double format_get(const void *element, attn_dtype dtype, int64_t channel)
+{
+    const unsigned char *from = element, *steps = from + head_of(dtype);
+    if (format_is_f8(dtype)) return ref_f8_value(format_of(dtype), *from);
+    const int low = channel < REF_BLOCK / 2, step = dtype == ATTN_Q8_0 ? (signed char)steps[channel]
+                                                    : low              ? steps[channel] & 15
+                                                                       : steps[channel - REF_BLOCK / 2] >> 4;
+    return ref_block_value(format_of(dtype), number_get(from, ATTN_F16), dtype == ATTN_Q4_1 ? number_get(from + 2, ATTN_F16) : 0,
+                           step);
+}
+
+void format_put(void *element, attn_dtype dtype, double x)
+{
+    unsigned char *to = element;
+    uint64_t word;
+    if (format_is_f8(dtype)) {
+        *to = (unsigned char)ref_f8_of(format_of(dtype), x);
+        return;
+    }
+    memcpy(&word, &x, sizeof word);
+    number_put(to, ATTN_F16, x / (dtype == ATTN_Q8_0 ? 128 : 8));
+    if (dtype == ATTN_Q4_1) number_put(to + 2, ATTN_F16, -x);
+    for (size_t i = (size_t)head_of(dtype); i < attn_dtype_size(dtype); i++) {
+        word = word * UINT64_C(0xd1342543de82ef95) + 0x2545f491;
+        to[i] = (unsigned char)(word >> 56);
+    }
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ * format.h - types of 8 and 4 bits that keys and values may have, by their definitions in ref/. */
+#ifndef ATTN_FUZZ_FORMAT_H
+#define ATTN_FUZZ_FORMAT_H
+
+#include "attn/attn.h"
+#include "attn_ref.h"
+
+int format_is_any(attn_dtype dtype); /* i8, f8 or blocks */
+int format_is_f8(attn_dtype dtype);
+int format_is_blocks(attn_dtype dtype);
+int64_t format_elements(attn_dtype dtype, int64_t dim); /* of a row */
+ref_format format_of(attn_dtype dtype);                 /* f8 or blocks */
+
+/* An f8, or a channel of a block. */
+double format_get(const void *element, attn_dtype dtype, int64_t channel);
+/* The nearest f8; a block of arbitrary steps that all depend on x, NaN and infinite if x is. */
+void format_put(void *element, attn_dtype dtype, double x);
+
+#endif
