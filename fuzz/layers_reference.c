@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "attn_ref.h"
+#include "format.h"
 #include "layers_case.h"
 
 /* The error of some thousand roundings in sums of numbers of about 1, as in tests/layers. */
@@ -232,6 +233,13 @@ static void piece(layers_case *c, int64_t first, int64_t count)
     t->attention = NULL, t->saved = NULL;
 }
 
+/* The type of a cache's keys or values: the layer's, or some format that its rows fit. */
+static attn_dtype draw_type(draws *d, attn_dtype dtype, int64_t dim)
+{
+    static const attn_dtype formats[] = {ATTN_I8, ATTN_F8_E4M3, ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1};
+    return dtype != ATTN_F32 || !draw_one_in(d, 3) ? dtype : formats[draw_below(d, dim % ATTN_BLOCK ? 3 : 6)];
+}
+
 void layers_by_steps(layers_case *c)
 {
     static layers_case again;
@@ -246,13 +254,21 @@ void layers_by_steps(layers_case *c)
                    : latent ? c->latent.rank + c->latent.dim_rotary
                             : c->layer.head_dim;
     cache.dim_v = memory ? c->dim_kv : latent ? c->latent.rank : c->layer.head_dim_v;
-    block k = block_of("cache.k", c->dtype, 1, c->batch, cache.heads_kv, cache.capacity, cache.dim_qk),
-          v = block_of("cache.v", c->dtype, 1, c->batch, cache.heads_kv, cache.capacity, cache.dim_v);
+    const attn_dtype key = draw_type(d, c->dtype, cache.dim_qk), value = latent ? key : draw_type(d, c->dtype, cache.dim_v);
+    const int64_t heads = cache.heads_kv, tokens = cache.capacity;
+    block of[] = {block_of("cache.k", key, 1, c->batch, heads, tokens, format_elements(key, cache.dim_qk)),
+                  block_of("cache.v", value, 1, c->batch, heads, tokens, format_elements(value, cache.dim_v)),
+                  block_of("cache.k_scale", ATTN_F32, 1, c->batch, heads, tokens, 1),
+                  block_of("cache.v_scale", ATTN_F32, 1, c->batch, heads, tokens, 1)};
     int64_t lengths[4] = {0};
-    if (!block_allocate(&k) || !block_allocate(&v)) abort();
-    memset(k.memory, 0xFF, k.bytes), memset(v.memory, 0xFF, v.bytes);
-    cache.k = block_out(&k), cache.lengths = attn_out(lengths);
-    if (!latent) cache.v = block_out(&v);
+    for (int n = 0; n < 4; n++) {
+        if (!block_allocate(&of[n])) abort();
+        memset(of[n].memory, 0xFF, of[n].bytes);
+    }
+    cache.k = block_out(&of[0]), cache.lengths = attn_out(lengths);
+    if (!latent) cache.v = block_out(&of[1]);
+    if (key == ATTN_I8) cache.k_scale = block_out(&of[2]);
+    if (value == ATTN_I8 && !latent) cache.v_scale = block_out(&of[3]);
     blocks_canary(again.blocks, Y_BLOCKS, 0xFF);
     if (memory) { /* the whole memory first, then the states piece by piece */
         piece(&again, 0, c->len_q);
@@ -274,7 +290,9 @@ void layers_by_steps(layers_case *c)
         check_error(status, &error);
         if (status != ATTN_OK) finding("decode: rejected: %s", error.message);
     }
-    near(&again.blocks[Y_Y], &c->blocks[Y_Y], (c->dtype == ATTN_F64 ? 1 : 8) * allowed(c->dtype), "decode");
-    block_free(&k), block_free(&v);
+    /* Over formats outputs are only numbers, in memory of their own. */
+    if (key == c->dtype && value == c->dtype)
+        near(&again.blocks[Y_Y], &c->blocks[Y_Y], (c->dtype == ATTN_F64 ? 1 : 8) * allowed(c->dtype), "decode");
+    blocks_free(of, 4);
     drop(&again);
 }

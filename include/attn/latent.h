@@ -70,8 +70,9 @@ ATTN_API attn_status attn_latent_backward(const attn_latent *latent, const attn_
                                           attn_error *error);
 
 /*
- * attn_layer_decode over a cache of latents: heads_kv 1, dim_qk = rank + dim_rotary (c_j, then r_j), dim_v = rank; v is NULL, since
- * the values are the first channels of the keys.  Keys and values of the heads are never formed: with up_h^T = (K_h, V_h),
+ * attn_layer_decode over a cache of latents: heads_kv 1, dim_qk = rank + dim_rotary (c_j, then r_j), dim_v = rank; v and v_scale
+ * are NULL, since the values are the first channels of the keys.  Keys and values of the heads are never formed: with up_h^T =
+ * (K_h, V_h),
  *
  *      q.k_jh = (K_h^T q).c_j + q_rotated.r_j        sum_j w_j v_jh = V_h sum_j w_j c_j
  *

@@ -85,15 +85,17 @@ attn_status attn_decoding_begin(decoding *d, const call *c, const attn_cache *ca
     return ATTN_OK;
 }
 
-/* A cache's keys or values with explicit strides: the core would take dense strides from the longest entry, not the capacity. */
+/* A cache's keys, values or their scales (dim 1) with explicit strides: the core would take dense strides from the longest entry,
+ * not the capacity. */
 static attn_input cached(const attn_cache *cache, const attn_output *slot, attn_dtype natural, int64_t dim)
 {
     const int64_t capacity = cache->page_table.data ? cache->page_size : cache->capacity;
     attn_input s = slot_of(slot);
     if (!s.data) s.data = ATTN_EMPTY;
     if (!s.dtype) s.dtype = natural;
+    const int64_t row = attn_row_elements(s.dtype, dim);
     if (slot_is_dense(&s))
-        s.stride[3] = 1, s.stride[2] = dim, s.stride[1] = capacity * dim, s.stride[0] = cache->heads_kv * capacity * dim;
+        s.stride[3] = 1, s.stride[2] = row, s.stride[1] = capacity * row, s.stride[0] = cache->heads_kv * capacity * row;
     return s;
 }
 
@@ -110,6 +112,8 @@ attn_status attn_decoding_plan(decoding *d, call *c, attn_problem *p, attn_tenso
     TRY(attn_middle_problem(&c->l, args, e, ATTN_FORWARD, &c->saved, p, core, of_core, error));
     core->k = cached(cache, &cache->k, ATTN_F32, cache->dim_qk);
     core->v = cached(cache, &cache->v, core->k.dtype, cache->dim_v);
+    if (cache->k_scale.data) core->k_scale = cached(cache, &cache->k_scale, ATTN_F32, 1);
+    if (cache->v_scale.data) core->v_scale = cached(cache, &cache->v_scale, ATTN_F32, 1);
     p->mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     core->lengths_kv = attn_in(args->batch ? cache->lengths.data : ATTN_EMPTY);
     if (c->lengths_q) core->lengths_q = attn_in(c->lengths_q);
@@ -125,9 +129,19 @@ attn_status attn_decoding_plan(decoding *d, call *c, attn_problem *p, attn_tenso
 
 attn_status attn_decoding_append(const decoding *d, const call *c, const attn_input *k, const attn_input *v, attn_error *error)
 {
-    const attn_cache_tokens tokens = {
-        .struct_size = sizeof tokens, .len = c->args->len_kv, .k = *k, .v = *v, .lengths = {d->appended, ATTN_I64, {0, 0, 0, 0}}};
-    return c->args->only_cached ? ATTN_OK : attn_cache_append(&d->cache, &tokens, error);
+    const attn_input none = {ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
+                                      .len = c->args->len_kv,
+                                      .k = *k,
+                                      .v = v ? *v : none,
+                                      .lengths = {d->appended, ATTN_I64, {0, 0, 0, 0}}};
+    attn_cache cache = d->cache;
+    if (!v) { /* the values are written with the keys */
+        cache.dim_v = 0;
+        cache.v = (attn_output){ATTN_EMPTY, cache.k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, {0, 0, 0, 0}};
+        cache.v_scale = (attn_output){.data = NULL};
+    }
+    return c->args->only_cached ? ATTN_OK : attn_cache_append(&cache, &tokens, error);
 }
 
 attn_status attn_decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)

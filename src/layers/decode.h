@@ -17,7 +17,8 @@ attn_status attn_decoding_begin(decoding *d, const call *c, const attn_cache *ca
 /* Plans the attention of the queries in c->saved to the cache as it is after appending. */
 attn_status attn_decoding_plan(decoding *d, call *c, attn_problem *problem, attn_tensors *core, attn_call *of_core,
                                attn_error *error);
-/* Appends tokens stored as [entry, token, head, channel]; a no-op if args->only_cached. */
+/* Appends tokens stored as [entry, token, head, channel]; a no-op if args->only_cached.  v NULL: the cache's values are the first
+ * channels of its keys. */
 attn_status attn_decoding_append(const decoding *d, const call *c, const attn_input *k, const attn_input *v, attn_error *error);
 /* Attends; on failure, removes what was appended. */
 attn_status attn_decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error);

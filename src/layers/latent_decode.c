@@ -44,7 +44,10 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
     if (!cache.k.dtype) cache.k.dtype = ATTN_F32;
     if (!s[0] && !s[1] && !s[2] && !s[3])
         cache.k = (attn_output){cache.k.data, cache.k.dtype, {capacity * row, capacity * row, row, 1}};
+    CHECK(!cache.v_scale.data, ATTN_ERR_ARGUMENT,
+          "latent: the cache has v_scale; leave it NULL, the scales of the values are those of k");
     cache.v = cache.k;
+    cache.v_scale = cache.k_scale;
 
     a->options = m->l.attention ? *m->l.attention : (attn_problem){.struct_size = sizeof a->options};
     if (a->options.score.scale_kind == ATTN_SCALE_DEFAULT) { /* the scale of the expanded form */
@@ -86,7 +89,7 @@ static attn_status run(latent_call *lc, absorbed *a, attn_error *error)
     for (int64_t n = 0; n < rows * m->heads; n++)
         memcpy(a->c.saved.q + (n * wide + m->rank) * l->size, lc->c.saved.q + (n * width + m->dim) * l->size,
                (size_t)(m->rotary * l->size));
-    TRY(attn_decoding_append(&a->d, &a->c, &low, &low, error));
+    TRY(attn_decoding_append(&a->d, &a->c, &low, NULL, error));
     if (args->len_q == 0) return ATTN_OK;
     TRY(attn_decoding_attend(&a->d, &a->c, &problem, &core, error));
     for (int64_t h = 0; h < m->heads; h++) {

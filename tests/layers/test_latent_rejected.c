@@ -121,6 +121,7 @@ static void test_rejected_by_some(void **state)
 {
     good g;
     attn_layer_counts counts = {.struct_size = 3};
+    static float scales[64];
     (void)state;
     make_good(&g);
     FAILS(attn_latent_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "latent is NULL");
@@ -143,7 +144,10 @@ static void test_rejected_by_some(void **state)
     g.cache.struct_size = sizeof g.cache, g.cache.v = attn_out(g.k);
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT,
           "latent: the cache has v; leave it NULL, the values are the first channels of k");
-    g.cache.v = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}, g.cache.dim_qk = 3;
+    g.cache.v = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}, g.cache.v_scale = attn_out(scales);
+    FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT,
+          "latent: the cache has v_scale; leave it NULL, the scales of the values are those of k");
+    g.cache.v_scale = g.cache.v, g.cache.dim_qk = 3;
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_SHAPE,
           "layer: the cache's dim_qk is 3; the layer has 4");
 
