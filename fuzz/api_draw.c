@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * api_draw.c - random problems, mostly valid: a rejected one is repaired as its error indicates. */
 #include "api_case.h"
-#include "format.h"
+#include "testing/memory/format.h"
 
 #include <string.h>
 

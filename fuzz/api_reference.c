@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * api_reference.c - one batch entry at a time in the form of ref/: visibility, forward and backward. */
 #include "api_case.h"
-#include "format.h"
+#include "testing/memory/format.h"
 
 #include "attn_bound.h"
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "../tests/fnv.h"
-#include "format.h"
 #include "target.h"
+#include "testing/memory/format.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { GUARD = 0 };

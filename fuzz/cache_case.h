@@ -6,8 +6,8 @@
 
 #include "attn/cache.h"
 #include "block.h"
-#include "format.h"
 #include "target.h"
+#include "testing/memory/format.h"
 
 /* The blocks: those of the cache persist over all steps, the others belong to one step. */
 enum {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "attn_ref.h"
-#include "format.h"
 #include "layers_case.h"
+#include "testing/memory/format.h"
 
 /* The error of some thousand roundings in sums of numbers of about 1, as in tests/layers. */
 static double allowed(attn_dtype dtype) { return 4e3 * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }

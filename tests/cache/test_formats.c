@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 #include "attn/cache.h"
-#include "attn_ref.h"
 #include "draw.h"
+#include "testing/memory/format.h"
 
 enum { ROWS = 9, DIM = 128, PAGE = 16, HEADS = 8, GROUPS = 2, KEYS = 700, MAX_Q = 40 };
 
@@ -21,34 +21,15 @@ static const struct {
     {ATTN_F8_E4M3, REF_E4M3}, {ATTN_F8_E5M2, REF_E5M2}, {ATTN_Q8_0, REF_Q8_0}, {ATTN_Q4_0, REF_Q4_0}, {ATTN_Q4_1, REF_Q4_1}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-static int is_blocks(attn_dtype dtype) { return dtype >= ATTN_Q8_0; }
-static int64_t row_bytes(attn_dtype dtype, int64_t dim)
-{
-    return (is_blocks(dtype) ? dim / ATTN_BLOCK : dim) * (int64_t)attn_dtype_size(dtype);
-}
-
-static double half_at(const unsigned char *p)
-{
-    double x;
-    (void)attn_convert(1, p, ATTN_F16, &x, ATTN_F64, NULL);
-    return x;
-}
+static int64_t row_bytes(attn_dtype dtype, int64_t dim) { return format_elements(dtype, dim) * (int64_t)attn_dtype_size(dtype); }
 
 /* The numbers that a row stands for, by ref/. */
 static void values_of(int f, int64_t dim, const unsigned char *row, double scale, double *x)
 {
     const attn_dtype dtype = formats[f].dtype;
-    const int wide = dtype == ATTN_Q4_1 ? 4 : 2;
-    for (int64_t c = 0; c < dim; c++) {
-        if (!is_blocks(dtype)) {
-            x[c] = scale * ref_f8_value(formats[f].format, row[c]);
-            continue;
-        }
-        const unsigned char *block = row + c / ATTN_BLOCK * (int64_t)attn_dtype_size(dtype), *q = block + wide;
-        const int at = (int)(c % ATTN_BLOCK);
-        const int step = dtype == ATTN_Q8_0 ? (signed char)q[at] : at < 16 ? q[at] & 15 : q[at - 16] >> 4;
-        x[c] = ref_block_value(formats[f].format, half_at(block), wide == 4 ? half_at(block + 2) : 0, step);
-    }
+    const int64_t width = format_is_blocks(dtype) ? ATTN_BLOCK : 1;
+    for (int64_t c = 0; c < dim; c++)
+        x[c] = scale * format_get(row + c / width * (int64_t)attn_dtype_size(dtype), dtype, c % width);
 }
 
 /* ---- quantising ---- */
@@ -89,7 +70,7 @@ static void test_quantised(void **state)
     float scales[ROWS + 1];
     (void)state;
     for (int f = 0; f < FORMATS; f++)
-        for (int scaled = 0; scaled <= !is_blocks(formats[f].dtype); scaled++) {
+        for (int scaled = 0; scaled <= !format_is_blocks(formats[f].dtype); scaled++) {
             const attn_dtype dtype = formats[f].dtype;
             const size_t row = (size_t)row_bytes(dtype, DIM);
             fill(x);
@@ -105,12 +86,12 @@ static void test_quantised(void **state)
                 if (scaled) assert_true(isnan(scale) ? isnan(scales[i]) : (double)scales[i] == scale);
                 for (int c = 0; c < DIM; c++) {
                     const double steps = scale == 0 ? (double)x[i * DIM + (size_t)c] : (double)x[i * DIM + (size_t)c] / scale;
-                    if (!is_blocks(dtype)) expected[c] = (unsigned char)ref_f8_of(formats[f].format, steps);
+                    if (!format_is_blocks(dtype)) expected[c] = (unsigned char)ref_f8_of(formats[f].format, steps);
                     else if (c % REF_BLOCK == 0)
                         expect_block(f, x + i * DIM + c, expected + (size_t)c / REF_BLOCK * attn_dtype_size(dtype));
                 }
                 for (size_t n = 0; n < row; n++) {
-                    const int nan = !is_blocks(dtype) && isnan(ref_f8_value(formats[f].format, expected[n]));
+                    const int nan = !format_is_blocks(dtype) && isnan(ref_f8_value(formats[f].format, expected[n]));
                     if (nan ? !isnan(ref_f8_value(formats[f].format, values[i * row + n])) : values[i * row + n] != expected[n])
                         fail_msg("%s row %d byte %d: %d, not %d", attn_dtype_name(dtype), (int)i, (int)n, values[i * row + n],
                                  expected[n]);
@@ -201,7 +182,7 @@ static void test_attention(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof q / sizeof *q; i++) q[i] = 2 * draw_real();
     for (int f = 0; f < FORMATS; f++) {
-        const int scaled = !is_blocks(formats[f].dtype) && draw(2);
+        const int scaled = !format_is_blocks(formats[f].dtype) && draw(2);
         rows k = make_rows(f, scaled), v = make_rows(f, scaled);
         for (size_t s = 0; s < 4; s++)
             for (size_t n = 0; n < 3; n++)
@@ -209,7 +190,7 @@ static void test_attention(void **state)
                     const attn_options options = {
                         .struct_size = sizeof options, .isa = isas[s], .invariant = more & 1, .threads = 1};
                     /* With 12 rows of a key head, f32 keys go to tiles and others to decode; and blocks may be used as integers. */
-                    const int exact = more & 1 || lengths[n] == MAX_Q || (lengths[n] == 1 && !is_blocks(formats[f].dtype));
+                    const int exact = more & 1 || lengths[n] == MAX_Q || (lengths[n] == 1 && !format_is_blocks(formats[f].dtype));
                     if (!attend(-1, 0, 0, &k, &v, lengths[n], &options, ATTN_SCORE_DOT, expected)) continue;
                     assert_true(attend(f, scaled, more >> 1, &k, &v, lengths[n], &options, ATTN_SCORE_DOT, o));
                     for (int64_t i = 0; i < HEADS * lengths[n] * DIM; i++) {
@@ -239,7 +220,8 @@ static void test_appended(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof x / sizeof *x; i++) x[i] = 2 * draw_real();
     for (int f = 0; f < FORMATS; f++)
-        for (int way = 0; way < (is_blocks(formats[f].dtype) ? 1 : 4); way++) { /* no scales, of rows, of heads, of the tensor */
+        for (int way = 0; way < (format_is_blocks(formats[f].dtype) ? 1 : 4);
+             way++) { /* no scales, of rows, of heads, of the tensor */
             const attn_dtype dtype = formats[f].dtype;
             const size_t row = (size_t)row_bytes(dtype, DIM);
             float k_scale[2 * CAPACITY] = {0.25F, 0.5F}, v_scale[2 * CAPACITY] = {0.25F, 0.5F};

@@ -28,6 +28,7 @@ static const struct {
              {GIVEN, "+given"},
              {PART, "+part"},
              {INTEGERS, "+integers"},
+             {IN_BLOCKS, "+blocks"},
              {PAGES, "+pages"},
              {PAGE_LISTS, "+page_lists"},
              {TREE, "+tree"},
@@ -385,19 +386,18 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
     draw_steps(&d);
     draw_tensors(&d);
     if (!(flags & FINITE)) poison(&d);
-    if (flags & INTEGERS) combination_integers(c, &stored);
+    if (flags & (INTEGERS | IN_BLOCKS)) combination_integers(c, flags & IN_BLOCKS, &stored);
     if (flags & (PAGES | PAGE_LISTS)) combination_pages(c, flags & PAGE_LISTS, &stored);
 }
 
 void combination_parse(combination *c, const char *text, int flags)
 {
-    char string[400];
+    char string[400] = {0};
     problem_spec spec;
     attn_error error;
     size_t length = strcspn(text, " ");
     assert_true(length < sizeof string);
     memcpy(string, text, length);
-    string[length] = 0;
     for (int n = 0; n < STEPS; n++)
         if (strstr(text + length, steps[n].name)) flags |= steps[n].flag;
     if (problem_parse(string, &spec, &error) != ATTN_OK) fail_msg("%s: %s", string, error.message);

@@ -49,9 +49,10 @@ void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
  * no words for.  KIND: the score kind that the seed chooses.  TABLE: a bias by distance.  MODIFY: a modifier.  RELATIVE: relative
  * keys and values, and u and v (not with KIND).  FULL: the first sequence of a ragged batch has the full length.  The options of
  * MORE one by one: DILATION, GLOBAL, RANGES, LISTS of blocks, a GIVEN dropout mask.  DISTANT: a least distance of keys.  PART: the
- * call has an origin.  INTEGERS: keys, values or both are i8 or f8.  PAGES: keys and values are paged, by a table, PAGE_LISTS: by
- * lists.  TREE: a tree of drafts.  HEAD_LISTS: lists of blocks of each key head, CHOICES: one for each of them.  TYPES: k, v, o,
- * grad_o and bias have random types of 32 and 16 bits.  STRIDED: tensors of tokens have gaps. */
+ * call has an origin.  INTEGERS: keys, values or both are i8 or f8, IN_BLOCKS: or blocks, if their channels fill them.  PAGES: keys
+ * and values are paged, by a table, PAGE_LISTS: by lists.  TREE: a tree of drafts.  HEAD_LISTS: lists of blocks of each key head,
+ * CHOICES: one for each of them.  TYPES: k, v, o, grad_o and bias have random types of 32 and 16 bits.  STRIDED: tensors of tokens
+ * have gaps. */
 enum {
     FINITE = 1,
     MORE = 2,
@@ -74,7 +75,8 @@ enum {
     PAGE_LISTS = 262144,
     TREE = 524288,
     HEAD_LISTS = 1048576,
-    CHOICES = 2097152
+    CHOICES = 2097152,
+    IN_BLOCKS = 4194304
 };
 
 /* The flag of a step by its name in the text of a combination; 0 if there is none. */
@@ -103,8 +105,8 @@ void combination_place(combination *c);
 /* A schedule of a plan in exactly the memory that it asks for, which is *memory: free() it. */
 const attn_schedule *combination_schedule(const combination *c, const attn_plan *plan, const attn_tensors *tensors, void **memory);
 
-/* The steps of INTEGERS and PAGES, after all tensors are drawn. */
-void combination_integers(combination *c, random_state *random);
+/* The steps of INTEGERS, IN_BLOCKS and PAGES, after all tensors are drawn. */
+void combination_integers(combination *c, int blocks, random_state *random);
 void combination_pages(combination *c, int lists, random_state *random);
 /* The step of KIND. */
 void combination_kind(combination *c, random_state *random, attn_score_kind kind);

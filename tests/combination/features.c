@@ -73,6 +73,7 @@ static const feature_way ways[] = {
     ON(SOFTCAP, 0, "softcap=1.5", "softcap"),
     ON(SCALES, 0, "scale=heads", "scale"),
     ON(QUANTISED, 0, "+integers", "quantised"),
+    ON(QUANTISED, 0, "+blocks", "quantised"),
     ON(GROUPS, 0, "grouped", "heads"),
     ON(LSE_GRADIENT, 0, ">grad_lse", "grad_lse"),
     ON(BIAS_GRADIENT, ATTN_USES(BIAS), "bias >grad_bias", "grad_bias"),
@@ -176,6 +177,10 @@ static attn_status finish(request *r, const feature_sizes *sizes, attn_dtype dty
     char text[200];
     (void)snprintf(text, sizeof text, "%s:%s", attn_dtype_name(dtype), r->grouped ? sizes->grouped : sizes->plain);
     if (problem_parse(text, &sized, error) != ATTN_OK) fail_msg("%s: %s", text, error->message);
+    if (r->flags & IN_BLOCKS) { /* whole ones */
+        sized.shape.dim_qk = (sized.shape.dim_qk + ATTN_BLOCK - 1) / ATTN_BLOCK * ATTN_BLOCK;
+        sized.shape.dim_v = (sized.shape.dim_v + ATTN_BLOCK - 1) / ATTN_BLOCK * ATTN_BLOCK;
+    }
     r->spec.shape = sized.shape, r->spec.dtype = sized.dtype;
     r->spec.seed =
         ATTN_SCORE_ADDITIVE * seed + (uint64_t)(r->kind ? r->kind - ATTN_SCORE_GENERAL : 0); /* the seed selects the kind */

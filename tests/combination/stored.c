@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * stored.c - combinations whose keys and values are stored as in caches: in i8 or f8 with a scale per row, or paged. */
+ * stored.c - combinations whose keys and values are stored as in caches: in i8 or f8 with a scale per row, in blocks, or paged. */
 #include "test.h"
 
 #include "combination.h"
+#include "testing/memory/format.h"
 
 #include <math.h>
 
@@ -29,11 +30,34 @@ static void quantise(combination *c, random_state *r, int t, int of_scale)
     combination_give(c, t), combination_give(c, of_scale);
 }
 
-void combination_integers(combination *c, random_state *r)
+/* Redraws the tensor as q8_0, q4_0 or q4_1; a poisoned row becomes NaN. */
+static void pack(combination *c, random_state *r, int t)
 {
+    tensor *x = &c->of[t];
+    const attn_dtype type = (attn_dtype)(ATTN_Q8_0 + random_below(r, 3));
+    tensor blocks = tensor_make(type, x->shape, random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, x->start);
+    const int64_t *n = x->shape;
+    tensor_draw(&blocks, r, 2);
+    for (int64_t at = 0; n[3] > 0 && at < n[0] * n[1] * n[2]; at++) {
+        const int64_t b = at / n[2] / n[1], h = at / n[2] % n[1], j = at % n[2];
+        for (int64_t k = 0; isnan(x->value[at * n[3]]) && tensor_has(&blocks, b, j) && k < n[3]; k += ATTN_BLOCK)
+            tensor_set(&blocks, tensor_at(&blocks, b, h, j, k), (double)NAN);
+    }
+    tensor_read(&blocks);
+    tensor_free(x);
+    *x = blocks;
+    combination_give(c, t);
+}
+
+void combination_integers(combination *c, int blocks, random_state *r)
+{
+    static const int of[2][2] = {{TENSOR(k), TENSOR(k_scale)}, {TENSOR(v), TENSOR(v_scale)}};
     const int64_t which = random_below(r, 3);
-    if (which != 1) quantise(c, r, TENSOR(k), TENSOR(k_scale));
-    if (which != 2) quantise(c, r, TENSOR(v), TENSOR(v_scale));
+    for (int n = 0; n < 2; n++) {
+        if (which == n + 1) continue;
+        if (blocks && c->of[of[n][0]].shape[3] % ATTN_BLOCK == 0) pack(c, r, of[n][0]);
+        else quantise(c, r, of[n][0], of[n][1]);
+    }
     c->ref.K = c->of[TENSOR(k)].value, c->ref.V = c->of[TENSOR(v)].value;
 }
 
@@ -41,7 +65,8 @@ void combination_integers(combination *c, random_state *r)
 static void lay_in_pages(combination *c, int t, void **memory)
 {
     const tensor *x = &c->of[t];
-    const int64_t size = c->problem.paging.page_size, heads = x->shape[1], dim = x->shape[3], len = x->shape[2];
+    const int64_t size = c->problem.paging.page_size, heads = x->shape[1], len = x->shape[2];
+    const int64_t dim = format_elements(x->layout.dtype, x->shape[3]);
     const size_t bytes = attn_dtype_size(x->layout.dtype);
     const attn_output slot = {NULL, x->layout.dtype, {heads * size * dim, size * dim, dim, 1}};
     char *pages = malloc((size_t)(c->problem.paging.pages * heads * size * dim) * bytes + 1);

@@ -4,12 +4,18 @@
 
 #include "tensor.h"
 
+#include "testing/memory/format.h"
+
+/* Channels of an element. */
+static int64_t width_of(const tensor *t) { return format_is_blocks(t->layout.dtype) ? ATTN_BLOCK : 1; }
+
 /* Axes from outermost to innermost. */
 static const int nesting[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
 
 static void sizes_of(const tensor *t, int64_t sizes[4])
 {
     memcpy(sizes, t->shape, sizeof t->shape);
+    sizes[3] /= width_of(t);
     if (t->start) sizes[0] = 1, sizes[2] = t->start[t->shape[0]];
 }
 
@@ -85,7 +91,7 @@ int tensor_has(const tensor *t, int64_t b, int64_t token) { return !t->start || 
 
 int64_t tensor_at(const tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
 {
-    const int64_t index[4] = {t->start ? 0 : b, h, t->start ? t->start[b] + token : token, c};
+    const int64_t index[4] = {t->start ? 0 : b, h, t->start ? t->start[b] + token : token, c / width_of(t)};
     int64_t at = 0;
     for (int axis = 0; axis < 4; axis++)
         if (t->layout.stride[axis] != ATTN_BROADCAST) at += index[axis] * t->layout.stride[axis];
@@ -131,6 +137,13 @@ static void get(const tensor *t, int64_t at, int64_t step, int64_t count, double
     case ATTN_F8_E5M2: /* the upper half of an f16 */
         EACH(of_bits((uint16_t)(((const unsigned char *)memory)[at] << 8), 10, 15, 0x1p-24));
         break;
+    case ATTN_Q8_0:
+    case ATTN_Q4_0:
+    case ATTN_Q4_1: /* channels of `at` and the blocks behind it */
+        for (int64_t n = 0; n < count; n++)
+            to[n] = format_get((const char *)memory + (size_t)(at + n / ATTN_BLOCK * step) * attn_dtype_size(t->layout.dtype),
+                               t->layout.dtype, n % ATTN_BLOCK);
+        break;
     default:
         EACH(((const unsigned char *)memory)[at]);
     }
@@ -166,6 +179,12 @@ static void set(tensor *t, int64_t at, int64_t count, const double *x)
         break;
     case ATTN_I8: /* rounds towards 0 */
         for (int64_t n = 0; n < count; n++) ((signed char *)memory)[at + n] = (signed char)x[n];
+        break;
+    case ATTN_Q8_0:
+    case ATTN_Q4_0:
+    case ATTN_Q4_1: /* a block of steps that depend on x */
+        for (int64_t n = 0; n < count; n++)
+            format_put((char *)memory + (size_t)(at + n) * attn_dtype_size(t->layout.dtype), t->layout.dtype, x[n]);
         break;
     default:
         for (int64_t n = 0; n < count; n++) ((unsigned char *)memory)[at + n] = x[n] != 0;

@@ -15,9 +15,17 @@
 static const struct {
     attn_dtype dtype;
     const char *words;
-} types[] = {{ATTN_F32, ""},       {ATTN_F64, ""},          {ATTN_F16, ""},
-             {ATTN_BF16, ""},      {ATTN_F32, "+types"},    {ATTN_BF16, "+types"},
-             {ATTN_F16, "+types"}, {ATTN_F32, "+integers"}, {ATTN_BF16, "+types +integers"}};
+} types[] = {{ATTN_F32, ""},
+             {ATTN_F64, ""},
+             {ATTN_F16, ""},
+             {ATTN_BF16, ""},
+             {ATTN_F32, "+types"},
+             {ATTN_BF16, "+types"},
+             {ATTN_F16, "+types"},
+             {ATTN_F32, "+integers"},
+             {ATTN_BF16, "+types +integers"},
+             {ATTN_F32, "+blocks"},
+             {ATTN_BF16, "+types +blocks"}};
 
 static const char *const layouts[] = {
     "",           /* dense, random axis order */
@@ -52,7 +60,8 @@ static const feature_sizes sizes[2][4] = {
 
 static int is_rejected(attn_op op, const char *type, const char *layout)
 {
-    return op == ATTN_BACKWARD && (strstr(type, "+integers") || strstr(layout, "+pages")); /* tests/unit has the messages */
+    return op == ATTN_BACKWARD &&
+           (strstr(type, "+integers") || strstr(type, "+blocks") || strstr(layout, "+pages")); /* tests/unit has the messages */
 }
 
 static double check(attn_op op, int type, int layout, int requested, int size)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * format.h - types of 8 and 4 bits that keys and values may have, by their definitions in ref/. */
-#ifndef ATTN_FUZZ_FORMAT_H
-#define ATTN_FUZZ_FORMAT_H
+#ifndef ATTN_TESTING_MEMORY_FORMAT_H
+#define ATTN_TESTING_MEMORY_FORMAT_H
 
 #include "attn/attn.h"
 #include "attn_ref.h"
