@@ -221,19 +221,31 @@ static void scheduled(api_case *c, const attn_plan *plan)
     if (!memory) return;
     with.struct_size = sizeof with;
     if (size > 1) {
-        const attn_status small = attn_schedule_make(&schedule, plan, &c->tensors, memory, size - 1, &error);
+        const attn_status small = attn_schedule_make(&schedule, plan, &c->tensors, memory, size - 1, NULL, &error);
         check_error(small, &error);
         if (small != ATTN_ERR_MEMORY || schedule) finding("a schedule fits in less than its size");
     }
-    /* As if all keys were the same in all entries, unless one of them has fewer. */
+    /* As if all keys were the same in all entries, unless one of them has fewer, and on some nodes. */
+    enum { BATCH = 64, WORKERS = 3, NODES = 3 };
     const attn_prefix all = {0, c->problem.shape.batch, c->problem.shape.len_kv};
-    attn_status status = attn_schedule_make_shared(&schedule, 1, plan, &all, &c->tensors, memory, size, &error);
+    int32_t nodes[BATCH];
+    attn_schedule_options options = {.struct_size = sizeof options, .prefix_count = 1, .prefixes = &all};
+    for (int n = 0; n < BATCH; n++) nodes[n] = (int32_t)draw_below(&c->from, NODES + 1) - 1;
+    if (c->problem.shape.batch <= BATCH) options.nodes = NODES, options.entry_nodes = nodes;
+    if (options.nodes && draw_below(&c->from, 2)) options.workers = WORKERS, options.worker_nodes = nodes;
+    attn_status status = attn_schedule_make(&schedule, plan, &c->tensors, memory, size, &options, &error);
     check_error(status, &error);
-    if (status == ATTN_ERR_ARGUMENT && !schedule) status = attn_schedule_make(&schedule, plan, &c->tensors, memory, size, &error);
+    if (status == ATTN_ERR_ARGUMENT && !schedule)
+        status = attn_schedule_make(&schedule, plan, &c->tensors, memory, size, NULL, &error);
     if (status != ATTN_OK) finding("no schedule of a call that ran: %s", error.message);
     if (attn_schedule_describe(schedule, 1 + (int)draw_below(&c->from, 9), &about, &error) != ATTN_OK ||
         !(about.balance > 0 && about.balance <= 1.000001) || about.workspace_bytes != attn_schedule_workspace_size(schedule))
         finding("a schedule described: balance %g, %zu bytes", about.balance, about.workspace_bytes);
+    attn_scheduled_item item = {.struct_size = sizeof item};
+    for (int64_t n = 0; n < about.items; n += 1 + about.items / 8)
+        if (attn_schedule_item(schedule, n, &item, &error) != ATTN_OK || item.entry < 0 || item.entry >= c->problem.shape.batch ||
+            !(item.work >= (double)item.tasks))
+            finding("item %d of a schedule: entry %d, work %g", (int)n, (int)item.entry, item.work);
     if (about.workspace_bytes > attn_plan_workspace_size(plan)) finding("a schedule needs more workspace than its plan");
     with.schedule = schedule;
     c->tensors.call = &with;

@@ -49,7 +49,8 @@ static attn_status make_schedule(candidate *c, attn_error *error)
     const attn_schedule *schedule;
     c->schedule_bytes = attn_schedule_size(c->plan);
     c->schedule = fresh_memory(c->schedule_bytes);
-    const attn_status status = attn_schedule_make(&schedule, c->plan, &c->data.tensors, c->schedule, c->schedule_bytes, error);
+    const attn_status status =
+        attn_schedule_make(&schedule, c->plan, &c->data.tensors, c->schedule, c->schedule_bytes, NULL, error);
     if (status != ATTN_OK) return status;
     c->data.call.schedule = schedule;
     c->data.tensors.call = &c->data.call; /* the data may have moved since they were drawn */

@@ -89,7 +89,7 @@ attn_status attention_begin(attention *a, const pages *p, int64_t first, int64_t
     free(a->schedule_memory);
     a->schedule_memory = malloc(size);
     if (!a->schedule_memory) return fail_memory(error);
-    status = attn_schedule_make(&a->schedule, a->plan, &tensors, a->schedule_memory, size, error);
+    status = attn_schedule_make(&a->schedule, a->plan, &tensors, a->schedule_memory, size, NULL, error);
     if (status != ATTN_OK || attn_schedule_workspace_size(a->schedule) <= a->workspace_bytes) return status;
     free(a->workspace);
     a->workspace_bytes = attn_schedule_workspace_size(a->schedule);

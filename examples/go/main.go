@@ -57,7 +57,7 @@ func run(problem *attn.Problem, tensors *attn.Tensors) {
 	bytes := attn.PlanWorkspaceSize(*plan)
 	if tensors.CuSeqlensQ.Data != nil {
 		schedule := (**attn.Schedule)(attn.Alloc(8))
-		check(attn.ScheduleMake(schedule, *plan, tensors, memory, attn.ScheduleSize(*plan), &err), &err)
+		check(attn.ScheduleMake(schedule, *plan, tensors, memory, attn.ScheduleSize(*plan), nil, &err), &err)
 		bytes = attn.ScheduleWorkspaceSize(*schedule)
 		call := (*attn.Call)(attn.Alloc(uint64(unsafe.Sizeof(attn.Call{}))))
 		call.StructSize = uint64(unsafe.Sizeof(*call))

@@ -44,7 +44,8 @@ fn run(problem: &attn_problem, tensors: &mut attn_tensors) {
         let mut bytes = attn_plan_workspace_size(plan);
         if !tensors.cu_seqlens_q.data.is_null() {
             let size = memory.len() * 8;
-            check(attn_schedule_make(&mut call.schedule, plan, tensors, memory.as_mut_ptr() as *mut c_void, size, &mut error), &error);
+            let at = memory.as_mut_ptr() as *mut c_void;
+            check(attn_schedule_make(&mut call.schedule, plan, tensors, at, size, ptr::null(), &mut error), &error);
             bytes = attn_schedule_workspace_size(call.schedule);
             tensors.call = &call;
         }

@@ -28,7 +28,7 @@ WITHOUT = {
     "attn_file_write_watched": "as attn_archive_write_watched",
     "attn_schedule_describe": "as attn_schedule_make",
     "attn_schedule_make": "attention plans for the sizes of its arrays, which are those of the step",
-    "attn_schedule_make_shared": "as attn_schedule_make",
+    "attn_schedule_item": "as attn_schedule_make",
     "attn_schedule_size": "as attn_schedule_make",
     "attn_schedule_workspace_size": "as attn_schedule_make",
     "attn_unfinished_remove": "as attn_archive_write_watched",

@@ -61,6 +61,8 @@ NEVER = {
     "ATTN_LATER": "arrays have memory", "ATTN_EMPTY": "the package sets it where there are no elements", "ATTN_SCALE_VALUE": "set with the scale",
     "ATTN_VERBOSE": "an environment variable", "ATTN_INFERENCE_ONLY": "the package has everything",
     "options.allocator": "no keyword", "call.schedule": "no keyword", "call.reserved": "always 0", "origin.reserved": "always 0", "attn_init": "chosen by name",
+    "options.nodes": "of schedules", "options.workers": "of schedules", "options.entry_nodes": "of schedules",
+    "options.worker_nodes": "of schedules", "options.prefixes": "of schedules", "options.prefix_count": "of schedules",
     "attn_layer_tensors": "about a seed that the package sets elsewhere",
     "shape.batch": "set by the cache", "shape.heads_kv": "as shape.batch", "shape.len_kv": "as shape.batch", "shape.len_q": "as shape.batch",
     "shape.dim_qk": "as shape.batch", "shape.dim_v": "as shape.batch", "shape.heads_q": "as shape.batch",

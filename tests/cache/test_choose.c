@@ -85,7 +85,7 @@ static void attend(const way *w, const attn_options *more, float o[B][HQ][D])
     if (attn_plan_create(&plan, &p, &t, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
     void *memory = malloc(attn_schedule_size(plan) + 1), *workspace = malloc(attn_plan_workspace_size(plan) + 1);
     t.block_index.data = w->scheduled ? ATTN_LATER : t.block_index.data; /* a schedule does not read it */
-    if (w->scheduled && attn_schedule_make(&call.schedule, plan, &t, memory, attn_schedule_size(plan), &error) != ATTN_OK)
+    if (w->scheduled && attn_schedule_make(&call.schedule, plan, &t, memory, attn_schedule_size(plan), NULL, &error) != ATTN_OK)
         fail_msg("%s", error.message);
     t.block_index.data = index_of + w->first * HKV * LISTED / w->block;
     const size_t size = w->scheduled ? attn_schedule_workspace_size(call.schedule) : attn_plan_workspace_size(plan);
@@ -186,7 +186,7 @@ static void test_no_queries(void **state)
     p.mask.block_heads = p.mask.block_q = 1, p.mask.block_kv = BLOCK;
     assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
     void *memory = malloc(attn_schedule_size(plan));
-    assert_int_equal(attn_schedule_make(&call.schedule, plan, &t, memory, attn_schedule_size(plan), NULL), ATTN_OK);
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &t, memory, attn_schedule_size(plan), NULL, NULL), ATTN_OK);
     assert_int_equal(attn_execute(plan, &t, NULL, 0, NULL), ATTN_OK);
     free(memory), free(first);
     attn_plan_destroy(plan);

@@ -15,7 +15,7 @@ const attn_schedule *combination_schedule(const combination *c, const attn_plan 
     unsigned char *at = malloc(size + TAIL);
     assert_non_null(at);
     memset(at, 0xff, size + TAIL);
-    if (attn_schedule_make(&schedule, plan, tensors, at, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    if (attn_schedule_make(&schedule, plan, tensors, at, size, NULL, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     for (size_t i = size; i < size + TAIL; i++) assert_int_equal(at[i], 0xff);
     assert_true(attn_schedule_workspace_size(schedule) <= attn_plan_workspace_size(plan));
     *memory = at;

@@ -58,7 +58,7 @@ def place(arg):
     """The index in ORDER of an argument that is not the subject."""
     if "*" not in arg:
         return 0
-    if arg in ("const attn_options *", "attn_error *"):
+    if arg in ("const attn_options *", "const attn_schedule_options *", "attn_error *"):
         return 3 if arg.startswith("const") else 4
     return 1 if arg.startswith("const ") and arg != "const attn_output *" else 2
 

@@ -80,6 +80,8 @@ static attn_split_part part = {.struct_size = sizeof part};
 static attn_distributed_description distributed = {.struct_size = sizeof distributed};
 static attn_distributed_linear_description distributed_linear = {.struct_size = sizeof distributed_linear};
 static attn_schedule_description scheduled = {.struct_size = sizeof scheduled};
+static attn_scheduled_item scheduled_item = {.struct_size = sizeof scheduled_item};
+static attn_schedule_options schedule_options = {.struct_size = sizeof schedule_options};
 static attn_team team = {.struct_size = sizeof team, .workers = 1};
 static attn_tensor_plan tensor_plan = {.struct_size = sizeof tensor_plan};
 
@@ -146,12 +148,21 @@ static attn_status run_team(const void *x, attn_error *e)
     static char workspace[1 << 20];
     return attn_execute_worker(a_plan(), 0, &tensors, workspace, sizeof workspace, (attn_team *)(uintptr_t)x, e);
 }
-static attn_status run_scheduled(const void *x, attn_error *e)
+static const attn_schedule *schedule;
+static attn_status run_schedule_options(const void *x, attn_error *e)
 {
     static char of_schedule[1 << 16];
-    const attn_schedule *schedule;
-    assert_int_equal(attn_schedule_make(&schedule, a_plan(), &tensors, of_schedule, sizeof of_schedule, NULL), ATTN_OK);
+    return attn_schedule_make(&schedule, a_plan(), &tensors, of_schedule, sizeof of_schedule, x, e);
+}
+static attn_status run_scheduled(const void *x, attn_error *e)
+{
+    assert_int_equal(run_schedule_options(NULL, NULL), ATTN_OK);
     return attn_schedule_describe(schedule, 1, (attn_schedule_description *)(uintptr_t)x, e);
+}
+static attn_status run_scheduled_item(const void *x, attn_error *e)
+{
+    assert_int_equal(run_schedule_options(NULL, NULL), ATTN_OK);
+    return attn_schedule_item(schedule, 0, (attn_scheduled_item *)(uintptr_t)x, e);
 }
 RUN(tokens, (length = 0, attn_cache_append(&cache, x, e)))
 RUN(cache, (length = 0, attn_cache_append(x, &tokens, e)))
@@ -347,6 +358,7 @@ static void test_fields(void **state)
     TAILS(attn_cost_problem, cost, 0, run_cost);
     TAILS(attn_steps, steps, 0, run_steps);
     TAILS(attn_flow, flow, 0, run_flow);
+    TAILS(attn_schedule_options, schedule_options, 0, run_schedule_options);
     TAILS(attn_team, team, 0, run_team);
 }
 
@@ -355,6 +367,7 @@ static void test_filled(void **state)
     (void)state;
     FILLED(attn_cost, costs, run_costs);
     FILLED(attn_schedule_description, scheduled, run_scheduled);
+    FILLED(attn_scheduled_item, scheduled_item, run_scheduled_item);
     FILLED(attn_gibbs, gibbs, run_gibbs);
     FILLED(attn_verification, verification, run_verify);
     FILLED(attn_metric_properties, properties, run_metric);

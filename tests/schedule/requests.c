@@ -250,6 +250,12 @@ static int64_t draw_prefixes(const requests *r, const step *s, random_state *ran
     return 2;
 }
 
+/* Of memory, -1 (none) among them. */
+static void draw_nodes(int nodes, int count, random_state *random, int32_t *to)
+{
+    for (int n = 0; n < count; n++) to[n] = (int32_t)random_below(random, nodes + 1) - 1;
+}
+
 void requests_run_step(requests *r, const step *s, int scheduled, int threads, random_state *random)
 {
     const serving *how = &r->how;
@@ -296,9 +302,17 @@ void requests_run_step(requests *r, const step *s, int scheduled, int threads, r
     void *memory = scratch((int64_t)attn_schedule_size(plan), 1);
     if (scheduled) {
         attn_prefix prefixes[2];
-        const int64_t shared = random_below(random, 2) ? draw_prefixes(r, s, random, prefixes) : 0;
-        check(attn_schedule_make_shared(&call.schedule, shared, plan, prefixes, &t, memory, attn_schedule_size(plan), &error),
-              &error);
+        int32_t entry_nodes[MOST_REQUESTS], worker_nodes[3];
+        attn_schedule_options known = {.struct_size = sizeof known, .prefixes = prefixes};
+        if (random_below(random, 2)) known.prefix_count = draw_prefixes(r, s, random, prefixes);
+        if (random_below(random, 2)) {
+            known.nodes = 1 + (int)random_below(random, 4);
+            known.entry_nodes = entry_nodes;
+            draw_nodes(known.nodes, r->count, random, entry_nodes);
+            if (random_below(random, 2)) known.worker_nodes = worker_nodes, known.workers = 3;
+            draw_nodes(known.nodes, 3, random, worker_nodes);
+        }
+        check(attn_schedule_make(&call.schedule, plan, &t, memory, attn_schedule_size(plan), &known, &error), &error);
         size = attn_schedule_workspace_size(call.schedule);
     }
     void *workspace = scratch((int64_t)size, 1);

@@ -57,7 +57,7 @@ static void makes_none(const attn_plan *plan, void *at, size_t size, attn_status
 {
     const attn_schedule *schedule = (const attn_schedule *)(const void *)memory;
     attn_error error;
-    is_rejected(attn_schedule_make(&schedule, plan, &tensors, at, size, &error), status, &error, message);
+    is_rejected(attn_schedule_make(&schedule, plan, &tensors, at, size, NULL, &error), status, &error, message);
     assert_null(schedule);
 }
 
@@ -71,12 +71,14 @@ static void test_making(void **state)
     attn_plan *plan = plan_of();
     const size_t size = attn_schedule_size(plan);
     assert_true(size > 0 && size < sizeof memory);
-    is_rejected(attn_schedule_make(NULL, plan, &tensors, memory, size, &error), ATTN_ERR_ARGUMENT, &error, "schedule is NULL");
+    is_rejected(attn_schedule_make(NULL, plan, &tensors, memory, size, NULL, &error), ATTN_ERR_ARGUMENT, &error,
+                "schedule is NULL");
     makes_none(NULL, memory, size, ATTN_ERR_ARGUMENT, "plan is NULL");
     makes_none(plan, NULL, size, ATTN_ERR_ARGUMENT, "memory is NULL");
     (void)snprintf(text, sizeof text, "memory has %zu bytes; a schedule of this plan may need %zu", size - 1, size);
     makes_none(plan, memory, size - 1, ATTN_ERR_MEMORY, text);
-    is_rejected(attn_schedule_make(&schedule, plan, NULL, memory, size, &error), ATTN_ERR_ARGUMENT, &error, "tensors is NULL");
+    is_rejected(attn_schedule_make(&schedule, plan, NULL, memory, size, NULL, &error), ATTN_ERR_ARGUMENT, &error,
+                "tensors is NULL");
     starts[1] = 6, starts[2] = 6;
     makes_none(plan, memory, size, ATTN_ERR_ARGUMENT,
                "cu_seqlens_q[1] (6) minus cu_seqlens_q[0] (0) is not between 0 and len_q (5)");
@@ -92,7 +94,7 @@ static void test_making(void **state)
     valid(); /* what is not a length may come later */
     tensors.q.data = tensors.k.data = tensors.v.data = tensors.page_table.data = ATTN_LATER;
     tensors.o.data = ATTN_LATER;
-    assert_int_equal(attn_schedule_make(&schedule, plan, &tensors, memory, size, &error), ATTN_OK);
+    assert_int_equal(attn_schedule_make(&schedule, plan, &tensors, memory, size, NULL, &error), ATTN_OK);
     attn_plan_destroy(plan);
 }
 
@@ -106,16 +108,18 @@ static void test_prefixes(void **state)
         {{{0, 3, 7}, {0, 2, 9}}, NULL},
         {{{0, 1, 9}, {1, 2, 0}}, NULL},
         {{{3, 0, 50}, {0, 3, 7}}, NULL},
-        {{{0, 4, 1}}, "prefixes[0] has 4 entries from 0 on; the batch has 3"},
-        {{{-1, 1, 1}}, "prefixes[0] has 1 entries from -1 on; the batch has 3"},
-        {{{1, INT64_MAX, 1}}, "prefixes[0] has 9223372036854775807 entries from 1 on; the batch has 3"},
-        {{{0, 2, 7}, {0, 3, -1}}, "prefixes[1].keys is -1; it must be at least 0"},
-        {{{0, 3, 8}}, "prefixes[0].keys is 8; batch entry 2 has 7 keys"},
+        {{{0, 4, 1}}, "options.prefixes[0] has 4 entries from 0 on; the batch has 3"},
+        {{{-1, 1, 1}}, "options.prefixes[0] has 1 entries from -1 on; the batch has 3"},
+        {{{1, INT64_MAX, 1}}, "options.prefixes[0] has 9223372036854775807 entries from 1 on; the batch has 3"},
+        {{{0, 2, 7}, {0, 3, -1}}, "options.prefixes[1].keys is -1; it must be at least 0"},
+        {{{0, 3, 8}}, "options.prefixes[0].keys is 8; batch entry 2 has 7 keys"},
         {{{0, 2, 7}, {1, 2, 7}},
-         "prefixes[0] and [1] have entries in common; the entries of the second must be among those of the first, and its keys no "
+         "options.prefixes[0] and [1] have entries in common; the entries of the second must be among those of the first, and its "
+         "keys no "
          "fewer"},
         {{{0, 3, 7}, {0, 2, 6}},
-         "prefixes[0] and [1] have entries in common; the entries of the second must be among those of the first, and its keys no "
+         "options.prefixes[0] and [1] have entries in common; the entries of the second must be among those of the first, and its "
+         "keys no "
          "fewer"},
     };
     (void)state;
@@ -124,13 +128,48 @@ static void test_prefixes(void **state)
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
         const attn_schedule *schedule;
         attn_error error;
-        is_rejected(attn_schedule_make_shared(&schedule, 2, plan, rows[n].list, &tensors, memory, sizeof memory, &error),
+        attn_schedule_options shared = {.struct_size = sizeof shared, .prefix_count = 2, .prefixes = rows[n].list};
+        is_rejected(attn_schedule_make(&schedule, plan, &tensors, memory, sizeof memory, &shared, &error),
                     rows[n].message ? ATTN_ERR_ARGUMENT : ATTN_OK, &error, rows[n].message ? rows[n].message : "");
         assert_int_equal(schedule == NULL, rows[n].message != NULL);
-        is_rejected(attn_schedule_make_shared(&schedule, -1, plan, rows[n].list, &tensors, memory, sizeof memory, &error),
-                    ATTN_ERR_ARGUMENT, &error, "count is -1; it must be at least 0");
-        is_rejected(attn_schedule_make_shared(&schedule, 1, plan, NULL, &tensors, memory, sizeof memory, &error), ATTN_ERR_ARGUMENT,
-                    &error, "prefixes is NULL and count is 1");
+    }
+    attn_plan_destroy(plan);
+}
+
+static void test_options(void **state)
+{
+    static const int32_t good[B] = {0, -1, 1}, far[B] = {0, 2, -2};
+    static const attn_prefix prefix;
+    static const struct {
+        attn_schedule_options options;
+        const char *message;
+    } rows[] = {
+        {{.prefix_count = -1, .prefixes = &prefix}, "options.prefix_count is -1; it must be at least 0"},
+        {{.prefix_count = 1}, "options.prefixes is NULL and options.prefix_count is 1"},
+        {{.nodes = -1}, "options.nodes is -1; it must be between 0 and 64"},
+        {{.nodes = 65, .entry_nodes = good}, "options.nodes is 65; it must be between 0 and 64"},
+        {{.nodes = 2}, "options.entry_nodes is NULL and options.nodes is 2"},
+        {{.entry_nodes = good}, "options.entry_nodes is set and options.nodes is 0"},
+        {{.nodes = 2, .entry_nodes = far}, "options.entry_nodes[1] is 2; it must be -1 or a node below 2"},
+        {{.nodes = 3, .entry_nodes = far}, "options.entry_nodes[2] is -2; it must be -1 or a node below 3"},
+        {{.nodes = 2, .entry_nodes = good, .workers = 1025}, "options.workers is 1025; it must be between 0 and 1024"},
+        {{.nodes = 2, .entry_nodes = good, .workers = 3}, "options.worker_nodes is NULL and options.workers is 3"},
+        {{.nodes = 2, .entry_nodes = good, .worker_nodes = good}, "options.worker_nodes is set and options.workers is 0"},
+        {{.nodes = 2, .entry_nodes = good, .workers = 3, .worker_nodes = far},
+         "options.worker_nodes[1] is 2; it must be -1 or a node below 2"},
+        {{.workers = 3, .worker_nodes = good}, "options.worker_nodes[0] is 0; it must be -1 or a node below 0"},
+    };
+    (void)state;
+    valid();
+    attn_plan *plan = plan_of();
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        const attn_schedule *schedule;
+        attn_schedule_options options = rows[n].options;
+        attn_error error;
+        options.struct_size = sizeof options;
+        is_rejected(attn_schedule_make(&schedule, plan, &tensors, memory, sizeof memory, &options, &error), ATTN_ERR_ARGUMENT,
+                    &error, rows[n].message);
+        assert_null(schedule);
     }
     attn_plan_destroy(plan);
 }
@@ -214,7 +253,7 @@ static void test_tiles(void **state)
         if (way) problem.mask.dilation = 2;
         else tensors.column_sum = attn_out(sums);
         plans[1] = plan_of();
-        assert_int_equal(attn_schedule_make(&call.schedule, plans[1], &tensors, memory, sizeof memory, &error), ATTN_OK);
+        assert_int_equal(attn_schedule_make(&call.schedule, plans[1], &tensors, memory, sizeof memory, NULL, &error), ATTN_OK);
         tensors.column_sum = (attn_output){0};
         runs_not(plans[0], sizeof workspace, ATTN_ERR_ARGUMENT,
                  "call.schedule was made with a plan of other sizes, masks or kernels; make one with this plan");
@@ -230,7 +269,7 @@ static void test_executing(void **state)
     (void)state;
     valid();
     attn_plan *plan = plan_of();
-    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, NULL, &error), ATTN_OK);
     const attn_schedule *schedule = call.schedule;
     const size_t size = attn_schedule_workspace_size(schedule);
     assert_true(size > 0 && size <= sizeof workspace);
@@ -262,7 +301,7 @@ static void test_executing(void **state)
     plan = plan_of();
     call.schedule = (const attn_schedule *)(const void *)memory;
     runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT, "call.schedule is not a schedule of this version of libattn");
-    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, NULL, &error), ATTN_OK);
     attn_plan_destroy(plan);
     tensors.cu_seqlens_q = (attn_input){0};
     tensors.lengths_q = attn_in(few);
@@ -281,7 +320,7 @@ static void test_positions(void **state)
     tensors.offset_q = attn_in(offsets);
     offsets[0] = 8, offsets[1] = 35, offsets[2] = 4;
     attn_plan *plan = plan_of();
-    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, NULL, &error), ATTN_OK);
     offsets[1] = 34;
     runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT, "call.schedule was made for offset_q[1] of 35; now it is 34");
     offsets[1] = 35;
@@ -296,7 +335,7 @@ static void test_described(void **state)
     (void)state;
     valid();
     attn_plan *plan = plan_of();
-    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, NULL, &error), ATTN_OK);
     assert_int_equal(attn_schedule_describe(call.schedule, 2, &d, &error), ATTN_OK);
     assert_true(d.sequences == 3 && d.queries == 9 && d.keys == 56 && d.keys_read == 56 && d.walks >= 1 && d.tasks >= 3);
     assert_true(d.balance > 0 && d.balance <= 1 && d.workspace_bytes == attn_schedule_workspace_size(call.schedule));
@@ -308,14 +347,21 @@ static void test_described(void **state)
     assert_string_equal(error.message, "workers is 0; it must be between 1 and 1024");
     d.struct_size = 8;
     assert_int_equal(attn_schedule_describe(call.schedule, 2, &d, &error), ATTN_ERR_ARGUMENT);
+    attn_scheduled_item item = {.struct_size = sizeof item};
+    is_rejected(attn_schedule_item(NULL, 0, &item, &error), ATTN_ERR_ARGUMENT, &error, "schedule is NULL");
+    is_rejected(attn_schedule_item(call.schedule, 0, NULL, &error), ATTN_ERR_ARGUMENT, &error, "item is NULL");
+    is_rejected(attn_schedule_item(call.schedule, -1, &item, &error), ATTN_ERR_ARGUMENT, &error,
+                "number is -1; the schedule has 3 items");
+    is_rejected(attn_schedule_item(call.schedule, 3, &item, &error), ATTN_ERR_ARGUMENT, &error,
+                "number is 3; the schedule has 3 items");
     attn_plan_destroy(plan);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making),    cmocka_unit_test(test_prefixes),
-                                       cmocka_unit_test(test_plans),     cmocka_unit_test(test_size),
-                                       cmocka_unit_test(test_executing), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_making), cmocka_unit_test(test_prefixes),  cmocka_unit_test(test_options),
+        cmocka_unit_test(test_plans),  cmocka_unit_test(test_size),      cmocka_unit_test(test_executing),
+        cmocka_unit_test(test_tiles),  cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

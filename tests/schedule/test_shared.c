@@ -67,8 +67,8 @@ static int64_t run(const setting *how, int threads, const attn_prefix *prefixes,
     const size_t size = attn_schedule_size(plan);
     void *memory = malloc(size);
     assert_non_null(memory);
-    if (attn_schedule_make_shared(&call.schedule, count, plan, prefixes, &t, memory, size, &error) != ATTN_OK)
-        fail_msg("%s", error.message);
+    const attn_schedule_options shared = {.struct_size = sizeof shared, .prefix_count = count, .prefixes = prefixes};
+    if (attn_schedule_make(&call.schedule, plan, &t, memory, size, &shared, &error) != ATTN_OK) fail_msg("%s", error.message);
     assert_int_equal(attn_schedule_describe(call.schedule, 1, &found, NULL), ATTN_OK);
     const size_t bytes = attn_schedule_workspace_size(call.schedule);
     void *workspace = malloc(bytes + 1);
@@ -132,7 +132,8 @@ static void test_reads(void **state)
     for (int b = 0; b < MANY; b++) first[b + 1] = b + 1, keys[b] = SHARED + OWN;
     assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
     void *memory = malloc(attn_schedule_size(plan));
-    assert_int_equal(attn_schedule_make_shared(&schedule, 1, plan, &prefix, &t, memory, attn_schedule_size(plan), NULL), ATTN_OK);
+    const attn_schedule_options shared = {.struct_size = sizeof shared, .prefix_count = 1, .prefixes = &prefix};
+    assert_int_equal(attn_schedule_make(&schedule, plan, &t, memory, attn_schedule_size(plan), &shared, NULL), ATTN_OK);
     assert_int_equal(attn_schedule_describe(schedule, 2, &d, NULL), ATTN_OK);
     assert_int_equal(d.keys_read, SHARED + MANY * OWN);
     assert_true(d.balance > 0.9);

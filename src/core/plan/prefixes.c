@@ -20,23 +20,26 @@ static int is_disjoint(const attn_prefix *a, const attn_prefix *b)
 attn_status attn_prefixes_check(const attn_prefixes *prefixes, const attn_plan *plan, const attn_args *args, attn_error *error)
 {
     const int64_t batch = plan->problem.shape.batch;
-    CHECK(prefixes->count >= 0, ATTN_ERR_ARGUMENT, "count is %" PRId64 "; it must be at least 0", prefixes->count);
-    CHECK(prefixes->list || prefixes->count == 0, ATTN_ERR_ARGUMENT, "prefixes is NULL and count is %" PRId64, prefixes->count);
+    CHECK(prefixes->count >= 0, ATTN_ERR_ARGUMENT, "options.prefix_count is %" PRId64 "; it must be at least 0", prefixes->count);
+    CHECK(prefixes->list || prefixes->count == 0, ATTN_ERR_ARGUMENT,
+          "options.prefixes is NULL and options.prefix_count is %" PRId64, prefixes->count);
     for (int64_t i = 0; i < prefixes->count; i++) {
         const attn_prefix *p = &prefixes->list[i];
         CHECK(p->first >= 0 && p->count >= 0 && p->first <= batch && p->count <= batch - p->first, ATTN_ERR_ARGUMENT,
-              "prefixes[%" PRId64 "] has %" PRId64 " entries from %" PRId64 " on; the batch has %" PRId64, i, p->count, p->first,
-              batch);
-        CHECK(p->keys >= 0, ATTN_ERR_ARGUMENT, "prefixes[%" PRId64 "].keys is %" PRId64 "; it must be at least 0", i, p->keys);
+              "options.prefixes[%" PRId64 "] has %" PRId64 " entries from %" PRId64 " on; the batch has %" PRId64, i, p->count,
+              p->first, batch);
+        CHECK(p->keys >= 0, ATTN_ERR_ARGUMENT, "options.prefixes[%" PRId64 "].keys is %" PRId64 "; it must be at least 0", i,
+              p->keys);
         for (int64_t b = p->first; b < p->first + p->count; b++) {
             const int64_t keys = attn_tokens_of(&plan->problem, args, b).len_kv;
             CHECK(p->keys <= keys, ATTN_ERR_ARGUMENT,
-                  "prefixes[%" PRId64 "].keys is %" PRId64 "; batch entry %" PRId64 " has %" PRId64 " keys", i, p->keys, b, keys);
+                  "options.prefixes[%" PRId64 "].keys is %" PRId64 "; batch entry %" PRId64 " has %" PRId64 " keys", i, p->keys, b,
+                  keys);
         }
         for (int64_t k = 0; k < i; k++) {
             const attn_prefix *wide = &prefixes->list[k];
             CHECK(is_disjoint(wide, p) || (contains(wide, p) && wide->keys <= p->keys), ATTN_ERR_ARGUMENT,
-                  "prefixes[%" PRId64 "] and [%" PRId64
+                  "options.prefixes[%" PRId64 "] and [%" PRId64
                   "] have entries in common; the entries of the second must be among those of the first, and its keys no fewer",
                   k, i);
         }

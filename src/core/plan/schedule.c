@@ -4,7 +4,8 @@
  *
  *      for each entry        the part whose walk takes its lengths, and how many pieces that walk makes of it
  *      for each part         pieces of an item, so that threads have enough items to balance
- *      for each item         its place, in descending order of cost (a counting sort: equal costs keep the order of entries)
+ *      for each item         its place, in descending order of cost (a counting sort: equal costs keep the order of entries),
+ *                            among those of its node if memory has several
  */
 #include "schedule.h"
 
@@ -84,10 +85,12 @@ static attn_visibility visibility_of(const attn_plan_part *part, const attn_args
     return seen;
 }
 
-static void read_entry(const attn_plan *plan, const attn_args *args, int64_t b, attn_scheduled_entry *entry, int64_t *units)
+static void read_entry(const attn_plan *plan, const attn_args *args, int64_t b, int64_t node, attn_scheduled_entry *entry,
+                       int64_t *units)
 {
     attn_visibility whole;
     memset(entry, 0, sizeof *entry);
+    entry->node = node;
     entry->tokens = attn_tokens_of(&plan->problem, args, b);
     entry->listed = listed_of(plan, args, b);
     attn_visibility_of(&plan->problem, args, b, 0, &whole);
@@ -133,12 +136,16 @@ static int64_t cost_of(const step *of, const attn_schedule *s, int n, const attn
     return attn_max(1, part->type->cut->cost(part->walk, &seen, entry, item));
 }
 
+/* In place of a node. */
+enum { ANY_NODE = -2 };
+
 /* Visits the items of part n whose pieces several entries share. */
-static void for_each_shared_item(const attn_schedule *s, const step *of, int n, visit_item *visit, void *context)
+static void for_each_shared_item(const attn_schedule *s, const step *of, int n, int64_t node, visit_item *visit, void *context)
 {
     attn_shared_pieces pieces;
     for (int64_t i = 0; i < of->prefixes->count; i++) {
         if (!attn_prefix_pieces(of->prefixes, i, s, of->plan, n, &pieces)) continue;
+        if (node != ANY_NODE && s->entry[pieces.entry].node != node) continue;
         for (int64_t k = pieces.first; k < pieces.end; k++) {
             attn_item item = {pieces.entry, k, 1, 0, pieces.sharers};
             for (int64_t b = pieces.entry; b < pieces.entry + pieces.sharers; b++) {
@@ -150,16 +157,17 @@ static void for_each_shared_item(const attn_schedule *s, const step *of, int n, 
     }
 }
 
-/* Visits the items of a part, entry by entry. */
-static void for_each_item(const attn_schedule *s, const step *of, int n, int64_t group, visit_item *visit, void *context)
+/* Visits the items of a part whose keys are on a node, entry by entry. */
+static void for_each_item(const attn_schedule *s, const step *of, int n, int64_t node, int64_t group, visit_item *visit,
+                          void *context)
 {
     const attn_plan_part *part = &of->plan->part[n];
     const attn_plan *plan = of->plan;
     const attn_args *args = of->args;
-    for_each_shared_item(s, of, n, visit, context);
+    for_each_shared_item(s, of, n, node, visit, context);
     for (int64_t b = 0; b < plan->problem.shape.batch; b++) {
         const attn_scheduled_entry *entry = &s->entry[b];
-        if (entry->part != n) continue;
+        if (entry->part != n || entry->node != node) continue;
         const attn_visibility seen = visibility_of(part, args, b, entry->listed);
         for (int64_t first = entry->shared; first < entry->pieces; first += group) {
             attn_item item = {b, first, attn_min(group, entry->pieces - first), 0, 1};
@@ -198,12 +206,26 @@ static void count_shared(void *context, const attn_item *item)
     ++*(int64_t *)context;
 }
 
+/* Puts the items of a node in order, from items[before] on; returns their end. */
+static int64_t place_items(const attn_schedule *s, const step *of, int n, int64_t node, int64_t group, int64_t before,
+                           attn_item *items)
+{
+    sorting sort = {.items = items};
+    for_each_item(s, of, n, node, group, count_item, &sort);
+    for (int k = 0; k < BUCKETS; k++) {
+        const int64_t here = sort.place[k];
+        sort.place[k] = before;
+        before += here;
+    }
+    for_each_item(s, of, n, node, group, place_item, &sort);
+    return before;
+}
+
 static attn_item *fill_part(attn_schedule *s, const step *of, int n, attn_item *items)
 {
     const attn_plan *plan = of->plan;
     const int64_t batch = plan->problem.shape.batch;
-    sorting sort = {.items = items};
-    int64_t pieces = 0, count = 0;
+    int64_t pieces = 0, count = 0, end = 0;
     for (int64_t b = 0; b < batch; b++) pieces += s->entry[b].part == n ? s->entry[b].pieces : 0;
     const int64_t group = group_of(&plan->part[n], pieces);
     for (int64_t b = 0; b < batch; b++) {
@@ -213,20 +235,18 @@ static attn_item *fill_part(attn_schedule *s, const step *of, int n, attn_item *
         entry->items = own + entry->shared;
         count += own;
     }
-    for_each_shared_item(s, of, n, count_shared, &count);
+    for_each_shared_item(s, of, n, ANY_NODE, count_shared, &count);
     s->part[n].items = items;
     s->part[n].count = count;
     s->part[n].entries = s->entry;
     s->part[n].part = n;
     if (count == 0) return items;
-    for_each_item(s, of, n, group, count_item, &sort);
-    int64_t before = 0;
-    for (int k = 0; k < BUCKETS; k++) {
-        const int64_t here = sort.place[k];
-        sort.place[k] = before;
-        before += here;
+    attn_node_items *nodes = &s->part[n].of_nodes;
+    for (int k = 0; k <= nodes->nodes; k++) {
+        nodes->first[k] = end;
+        end = place_items(s, of, n, k < nodes->nodes ? k : -1, group, end, items);
     }
-    for_each_item(s, of, n, group, place_item, &sort);
+    nodes->first[nodes->nodes + 1] = end;
     return items + count;
 }
 
@@ -242,9 +262,10 @@ static void share_pieces(attn_schedule *s, const step *of)
         }
 }
 
-attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, const attn_prefixes *prefixes, void *memory)
+attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, const attn_schedule_options *options, void *memory)
 {
-    const step of = {plan, args, prefixes};
+    const attn_prefixes prefixes = {options->prefixes, options->prefix_count};
+    const step of = {plan, args, &prefixes};
     const int64_t batch = plan->problem.shape.batch;
     attn_schedule *s = memory;
     int64_t units[ATTN_MAX_PLAN_PARTS] = {0};
@@ -252,13 +273,18 @@ attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, 
     key_of(plan, &s->key);
     s->parts = plan->parts;
     s->entry = (attn_scheduled_entry *)(void *)((char *)memory + attn_round_64((int64_t)sizeof *s));
-    for (int64_t b = 0; b < batch; b++) read_entry(plan, args, b, &s->entry[b], units);
+    for (int64_t b = 0; b < batch; b++)
+        read_entry(plan, args, b, options->nodes ? options->entry_nodes[b] : -1, &s->entry[b], units);
+    for (int k = 0; k < options->workers; k++) s->worker_nodes[k] = (int8_t)options->worker_nodes[k];
     share_pieces(s, &of);
     char *after = (char *)(s->entry + batch);
     attn_item *items = (attn_item *)(void *)(after + (attn_round_64(after - (char *)memory) - (after - (char *)memory)));
     for (int n = 0; n < plan->parts; n++) {
         s->tasks[n] = plan->part[n].type->cut->tasks(plan->part[n].walk);
         s->part[n].units = units[n];
+        s->part[n].of_nodes.nodes = options->nodes;
+        s->part[n].of_nodes.workers = options->workers;
+        s->part[n].of_nodes.worker_nodes = s->worker_nodes;
         items = fill_part(s, &of, n, items);
     }
     (void)attn_schedule_bytes(plan, &s->bytes); /* the caller has checked that they do not overflow */

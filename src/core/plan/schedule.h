@@ -4,6 +4,7 @@
 #define ATTN_PLAN_SCHEDULE_H
 
 #include "../task/schedule.h"
+#include "../threads/pool.h"
 #include "attn/schedule.h"
 #include "plan.h"
 
@@ -32,6 +33,7 @@ struct attn_schedule {
     int64_t tasks[ATTN_MAX_PLAN_PARTS]; /* of an item */
     attn_part_schedule part[ATTN_MAX_PLAN_PARTS];
     attn_scheduled_entry *entry; /* [batch] */
+    int8_t worker_nodes[ATTN_POOL_MAX];
 };
 
 #define ATTN_SCHEDULE_MARK UINT64_C(0x6174746e73636864) /* "attnschd" */
@@ -42,9 +44,8 @@ const char *attn_schedule_rejection(const attn_plan *plan);
 /* Bytes for any lengths, without alignment; returns 0 if they overflow. */
 int attn_schedule_bytes(const attn_plan *plan, size_t *bytes);
 
-/* Fills the memory, which has these bytes and is aligned to 64, from the lengths in args. */
-struct attn_prefixes;
-attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, const struct attn_prefixes *prefixes, void *memory);
+/* Fills the memory, which has these bytes and is aligned to 64, from the lengths in args; options: complete and checked. */
+attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, const attn_schedule_options *options, void *memory);
 
 /* Checks that the schedule was made for such a plan and these lengths. */
 attn_status attn_schedule_check(const attn_schedule *schedule, const attn_plan *plan, const attn_args *args, attn_error *error);

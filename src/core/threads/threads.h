@@ -5,6 +5,8 @@
 
 #include "attn/attn.h"
 
+#include "nodes.h"
+
 /*
  * Equals, with the calls spread over at most `workers` workers,
  *
@@ -14,6 +16,10 @@
  */
 void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, int workers, int64_t tasks,
                       void (*run)(void *context, int64_t worker, int64_t task), void *context);
+
+/* The same for the tasks of items, `each` of every one, in the order that their nodes ask for. */
+void attn_threads_run_near(const attn_node_items *items, int64_t each, attn_parallel_for *parallel_for, void *parallel_context,
+                           int workers, void (*run)(void *context, int64_t worker, int64_t task), void *context);
 
 /* Makes attn_threads_run on the calling thread use these threads, whatever parallel_for it is given; NULL: no longer. */
 void attn_threads_lend(attn_parallel_for *parallel_for, void *parallel_context);

@@ -393,6 +393,5 @@ void attn_decode_run(const attn_walk *walk, const attn_args *args, char *workspa
     for (int64_t n = 0; n < s->batch * s->heads_kv; n++)
         atomic_init(open_tasks(&c, n),
                     schedule ? schedule->entries[n / s->heads_kv].items : attn_ceil_div(plan->blocks, plan->blocks_of_task));
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
-                     attn_scheduled_tasks(args, walk->tasks, s->heads_kv), run_task, &c);
+    attn_scheduled_run(walk, args, walk->tasks, s->heads_kv, run_task, &c);
 }

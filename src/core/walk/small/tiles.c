@@ -125,8 +125,7 @@ static void run_task(void *context, int64_t worker, int64_t task_number)
 static void run(const attn_walk *walk, const attn_args *args, char *workspace)
 {
     call c = {(const attn_small_tiles *)walk, args, workspace};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
-                     attn_scheduled_tasks(args, walk->tasks, attn_small_cut.tasks(walk)), run_task, &c);
+    attn_scheduled_run(walk, args, walk->tasks, attn_small_cut.tasks(walk), run_task, &c);
 }
 
 /* Values that stay in a level 1 cache of 32 KB with the strips of scores that they are multiplied by. */

@@ -217,12 +217,11 @@ static void run_rounds(const call *c)
     const attn_walk *w = c->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
     const attn_shape *s = &w->problem.shape;
-    const int64_t tasks = attn_scheduled_tasks(c->args, w->tasks / plan->at_once, plan->tasks_of_entry),
-                  heads = attn_scheduled_tasks(c->args, s->batch * s->heads_q, s->heads_q);
     for (int64_t first = 0; first < plan->parts; first += plan->at_once) {
         some_parts r = {c, first, attn_min(first + plan->at_once, plan->parts)};
-        attn_threads_run(w->parallel_for, w->parallel_context, w->workers, tasks * (r.end - r.first), run_part, &r);
-        attn_threads_run(w->parallel_for, w->parallel_context, w->workers, heads, run_merge, &r);
+        const int64_t parts = r.end - r.first;
+        attn_scheduled_run(w, c->args, w->tasks / plan->at_once * parts, plan->tasks_of_entry * parts, run_part, &r);
+        attn_scheduled_run(w, c->args, s->batch * s->heads_q, s->heads_q, run_merge, &r);
     }
 }
 
@@ -237,10 +236,7 @@ void attn_forward_run(const attn_forward_walk *plan, const attn_args *args, cons
     attn_relative_begin(tiles, &plan->prepare.problem, args, relative, &prepared);
     call c = {plan, walk, &prepared, relative + tiles->relative.bytes};
     if (plan->at_once > 1) run_rounds(&c);
-    else
-        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
-                         attn_scheduled_tasks(args, walk->tasks, plan->tasks_of_entry), plan->whole_heads ? run_head : run_group,
-                         &c);
+    else attn_scheduled_run(walk, args, walk->tasks, plan->tasks_of_entry, plan->whole_heads ? run_head : run_group, &c);
     if (p->has.column_sum) attn_sum_columns(walk, &prepared, c.workspace);
     if (p->has.dropout_keep || (p->has.cu_seqlens_q && (p->has.weights || p->has.scores)))
         attn_write_pairs(walk, &prepared, c.workspace);
