@@ -67,6 +67,10 @@ ATTN_API attn_status attn_hadamard(int64_t rows, int64_t dim, const attn_input *
  * stride over tokens is 0 ({0, 0, 0, 1}: a scale of the tensor, {0, 1, 0, 1}: of each head), scales are the caller's and only read;
  * else appending writes one for each row.  Dense strides are those of the shape beside each slot, where a block is one element.
  *
+ * If v is the slot of k (the same memory, type and strides), the values are the first dim_v channels of the keys, as with latents:
+ * they are written with the keys, tokens.v is absent, and v_scale is absent or k_scale.  (A rope rotates the first channels: rotate
+ * the others of a latent by attn_rope_apply before it is appended.)
+ *
  * The cache is the only thing in libattn that is updated in place: appending writes k, v, their scales and lengths.  So calls on
  * one cache must not overlap; calls on different caches may run at once.
  */
@@ -87,7 +91,7 @@ typedef struct attn_cache {
     attn_output lengths;   /* [batch], dense, of i64: tokens in the cache; appending adds to them */
     attn_input page_table; /* [batch, ceil(capacity / page_size)] [B,1,1,..] of i64 or i32, the last axis contiguous */
     attn_output k_scale;   /* [batch, heads_kv, capacity, 1], or in pages, of f32: if k is i8, or f8 with scales */
-    attn_output v_scale;   /* the same, of v */
+    attn_output v_scale;   /* the same, of v; absent or k_scale if v is k */
 } attn_cache;
 
 /*
@@ -107,7 +111,7 @@ typedef struct attn_cache_tokens {
     int64_t len;
     const attn_options *options; /* of attn_cache_append: isa, threads, parallel_for; NULL: all defaults */
     attn_input k;                /* [batch, heads_kv, len, dim_qk], channels contiguous; with slots [1, heads_kv, len, dim_qk] */
-    attn_input v;                /* [batch, heads_kv, len, dim_v], the same */
+    attn_input v;                /* [batch, heads_kv, len, dim_v], the same; absent if the cache's v is its k */
     attn_input lengths;          /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; absent: all */
     attn_input slots;            /* [len], dense, of i64 or i32; no slot twice */
     attn_input positions;        /* [len], dense, of i64 or i32: with slots and a rope */

@@ -18,6 +18,14 @@ static inline int attn_cache_gives_scale(const attn_output *rows, const attn_out
     return attn_is_f8(rows->dtype) && (s.stride[2] == 0 || s.stride[2] == ATTN_BROADCAST) && !slot_is_dense(&s);
 }
 
+/* Whether values are the first channels of the keys: v is the slot of k, as given or resolved. */
+static inline int attn_cache_has_values_in_keys(const attn_cache *c)
+{
+    const attn_dtype k = c->k.dtype ? c->k.dtype : ATTN_F32, v = c->v.dtype ? c->v.dtype : k;
+    return c->v.data && c->v.data != ATTN_EMPTY && c->v.data == c->k.data && v == k &&
+           memcmp(c->v.stride, c->k.stride, sizeof c->k.stride) == 0;
+}
+
 /* A cache as given, or resolved; `written`: it is appended to.  Values that are the first channels of the keys count as one tensor
  * with them. */
 static inline void places_add_cache(places *p, const char *owner, const attn_cache *c, int written)
@@ -30,15 +38,15 @@ static inline void places_add_cache(places *p, const char *owner, const attn_cac
                   v[4] = {entries, c->heads_kv, tokens, attn_row_elements(v_type, c->dim_v)},
                   rows[4] = {entries, c->heads_kv, tokens, 1}, each[4] = {c->batch, 1, 1, 1}, table[4] = {c->batch, 1, 1, columns};
     const attn_input slots[] = {slot_of(&c->k), slot_of(&c->v), slot_of(&c->lengths), slot_of(&c->k_scale), slot_of(&c->v_scale)};
-    const int shared =
-        slots[0].data == slots[1].data && v_type == type && memcmp(slots[0].stride, slots[1].stride, sizeof slots[0].stride) == 0;
+    const int shared = attn_cache_has_values_in_keys(c);
     attn_input lengths = slots[2];
     if (slot_is_dense(&lengths)) lengths.stride[0] = 1;
     places_add_slot(p, owner, "k", &slots[0], k, ATTN_F32, written);
     if (!shared) places_add_slot(p, owner, "v", &slots[1], v, type, written);
     places_add_slot(p, owner, "lengths", &lengths, each, ATTN_I64, written);
     places_add_slot(p, owner, "k_scale", &slots[3], rows, ATTN_F32, written && !attn_cache_gives_scale(&c->k, &c->k_scale));
-    places_add_slot(p, owner, "v_scale", &slots[4], rows, ATTN_F32, written && !attn_cache_gives_scale(&c->v, &c->v_scale));
+    if (!shared || slots[4].data != slots[3].data)
+        places_add_slot(p, owner, "v_scale", &slots[4], rows, ATTN_F32, written && !attn_cache_gives_scale(&c->v, &c->v_scale));
     if (columns > 0) places_add_slot(p, owner, "page_table", &c->page_table, table, ATTN_I64, 0);
 }
 

@@ -129,19 +129,10 @@ attn_status attn_decoding_plan(decoding *d, call *c, attn_problem *p, attn_tenso
 
 attn_status attn_decoding_append(const decoding *d, const call *c, const attn_input *k, const attn_input *v, attn_error *error)
 {
-    const attn_input none = {ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
-    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
-                                      .len = c->args->len_kv,
-                                      .k = *k,
-                                      .v = v ? *v : none,
-                                      .lengths = {d->appended, ATTN_I64, {0, 0, 0, 0}}};
-    attn_cache cache = d->cache;
-    if (!v) { /* the values are written with the keys */
-        cache.dim_v = 0;
-        cache.v = (attn_output){ATTN_EMPTY, cache.k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, {0, 0, 0, 0}};
-        cache.v_scale = (attn_output){.data = NULL};
-    }
-    return c->args->only_cached ? ATTN_OK : attn_cache_append(&cache, &tokens, error);
+    attn_cache_tokens tokens = {
+        .struct_size = sizeof tokens, .len = c->args->len_kv, .k = *k, .lengths = {d->appended, ATTN_I64, {0, 0, 0, 0}}};
+    if (v) tokens.v = *v;
+    return c->args->only_cached ? ATTN_OK : attn_cache_append(&d->cache, &tokens, error);
 }
 
 attn_status attn_decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)

@@ -39,7 +39,7 @@ attn_status attn_append_plan(attn_transfer_walk *walk, const attn_append *call, 
         .context = call,
         .tensor = {{c->heads_kv, c->dim_qk, call->tokens.k, c->k, c->k_scale, c->rope, attn_cache_gives_scale(&c->k, &c->k_scale)},
                    {c->heads_kv, c->dim_v, call->tokens.v, c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale)}},
-        .tensors = 2};
+        .tensors = attn_cache_has_values_in_keys(c) ? 1 : 2};
     return attn_transfer_plan(walk, options, 0, error);
 }
 

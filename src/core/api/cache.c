@@ -114,6 +114,20 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
     return ATTN_OK;
 }
 
+/* Values in keys have the scales of these, and are written with them. */
+static attn_status check_values_in_keys(attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
+{
+    if (!attn_cache_has_values_in_keys(cache)) return ATTN_OK;
+    CHECK(cache->dim_v <= cache->dim_qk, ATTN_ERR_SHAPE,
+          "cache: v is k, whose %" PRId64 " channels are fewer than dim_v (%" PRId64 ")", cache->dim_qk, cache->dim_v);
+    CHECK(!tokens->v.data, ATTN_ERR_ARGUMENT,
+          "cache: tokens.v is set and v is k; leave it NULL, the values are the first channels of tokens.k");
+    CHECK(!cache->v_scale.data || cache->v_scale.data == cache->k_scale.data, ATTN_ERR_ARGUMENT,
+          "cache: v_scale is set and v is k; leave it NULL, the scales of the values are those of k");
+    cache->v_scale = cache->k_scale;
+    return ATTN_OK;
+}
+
 /* Every entry has capacity for its new tokens, and the pages that they come to exist: earlier ones may have been freed. */
 static attn_status check_places(attn_append *call, attn_error *error)
 {
@@ -203,7 +217,8 @@ static attn_status check_no_overlap(const attn_append *call, attn_error *error)
     TRY(check_itself("k", &c->k, k, error));
     TRY(check_itself("v", &c->v, v, error));
     if (!attn_cache_gives_scale(&c->k, &c->k_scale)) TRY(check_itself("k_scale", &c->k_scale, scale, error));
-    if (!attn_cache_gives_scale(&c->v, &c->v_scale)) TRY(check_itself("v_scale", &c->v_scale, scale, error));
+    if (!attn_cache_has_values_in_keys(c) && !attn_cache_gives_scale(&c->v, &c->v_scale))
+        TRY(check_itself("v_scale", &c->v_scale, scale, error));
     attn_append_places(&p, call);
     return places_check(&p, "cache", error);
 }
@@ -247,7 +262,8 @@ static attn_status check_tokens(attn_append *call, attn_error *error)
           "cache: tokens.positions is missing; with slots, the rope needs the position of each token");
     const int some = entries > 0 && cache->heads_kv > 0 && tokens->len > 0;
     CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
-    CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
+    CHECK(!some || cache->dim_v == 0 || tokens->v.data || attn_cache_has_values_in_keys(cache), ATTN_ERR_ARGUMENT,
+          "cache: tokens.v is NULL");
     return ATTN_OK;
 }
 
@@ -269,6 +285,7 @@ attn_status attn_append_read(attn_append *call, const attn_cache *given, const a
                   v_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_v};
     TRY(resolve_output(&cache->k, "cache: k", k_shape, ATTN_F32, 1, 0, error));
     TRY(resolve_output(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, 0, error));
+    TRY(check_values_in_keys(cache, tokens, error));
     TRY(check_lengths(cache, error));
     TRY(check_scales(cache, entries, capacity, has_entries(cache, slots), error));
     TRY(check_tokens(call, error));

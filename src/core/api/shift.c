@@ -50,7 +50,7 @@ static attn_status run(const moves *m, int64_t entries, int64_t each, attn_trans
         .context = m,
         .tensor = {{c->heads_kv, c->dim_qk, slot_of(&c->k), c->k, c->k_scale, rope, attn_cache_gives_scale(&c->k, &c->k_scale)},
                    {c->heads_kv, c->dim_v, slot_of(&c->v), c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale)}},
-        .tensors = 2};
+        .tensors = attn_cache_has_values_in_keys(c) ? 1 : 2};
     TRY(attn_transfer_plan(&walk, NULL, 1, error));
     attn_run_transfer(&walk);
     return ATTN_OK;
