@@ -85,6 +85,7 @@ void test_fold_same_bits(void **state);
 void test_fold_hostile(void **state);
 void test_fold_nan_safe(void **state);
 void test_not_finite(void **state);
+void test_gathered(void **state);
 void test_transfer_rows(void **state);
 void test_transfer_rotate(void **state);
 void test_transfer_angles(void **state);

@@ -330,6 +330,22 @@ void test_fixed_point_rows(void **state)
         }
 }
 
+void test_gathered(void **state)
+{
+    enum { N = 5 };
+    static const int64_t bytes[] = {1, 34, 63, 64, 65, 128, 200, 256};
+    (void)state;
+    for (size_t b = 0; b < sizeof bytes / sizeof *bytes; b++) {
+        unsigned char *from = input(N * bytes[b]), *to = output(N * bytes[b]);
+        const char *rows[N];
+        for (int64_t i = 0; i < N * bytes[b]; i++) from[i] = (unsigned char)(i * 37 + i / 256);
+        for (int i = 0; i < N; i++) rows[i] = (const char *)from + i * 3 % N * bytes[b];
+        it.decode->gather_rows(N, rows, bytes[b], (char *)to);
+        for (int i = 0; i < N; i++) assert_memory_equal(to + i * bytes[b], rows[i], (size_t)bytes[b]);
+        release_all();
+    }
+}
+
 void test_nan_safe_row(void **state)
 {
     enum { N = 5, DIM = 19 };

@@ -37,6 +37,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_fold_hostile),
     TEST(test_fold_nan_safe),
     TEST(test_not_finite),
+    TEST(test_gathered),
     TEST(test_transfer_rows),
     TEST(test_transfer_rotate),
     TEST(test_transfer_angles),

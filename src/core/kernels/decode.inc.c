@@ -27,11 +27,12 @@ static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)
 
 #define ATTN_DECODE_PART                                                                                                           \
     {                                                                                                                              \
-        .shape = ATTN_TILE_SHAPE, .block_kv = step_block_of_rows, .pack_rows = step_pack_rows, .dots = step_dots,                  \
-        .scale_row = step_scale_row, .drop_outside = step_drop_outside, .keep_row = step_keep_row, .bias_row = step_bias_row,      \
-        .softcap_row = step_softcap_row, .alibi_row = step_alibi_row, .exponentiate_row = step_exponentiate_row,                   \
-        .add_values = step_decode_values, .add_values_nan_safe = step_decode_values_nan_safe,                                      \
-        .row_not_finite = step_row_not_finite, .finish_row = step_finish_row, .order = ATTN_DECODE_ORDER,                          \
+        .shape = ATTN_TILE_SHAPE, .block_kv = step_block_of_rows, .pack_rows = step_pack_rows, .gather_rows = step_gather_rows,    \
+        .dots = step_dots, .scale_row = step_scale_row, .drop_outside = step_drop_outside, .keep_row = step_keep_row,              \
+        .bias_row = step_bias_row, .softcap_row = step_softcap_row, .alibi_row = step_alibi_row,                                   \
+        .exponentiate_row = step_exponentiate_row, .add_values = step_decode_values,                                               \
+        .add_values_nan_safe = step_decode_values_nan_safe, .row_not_finite = step_row_not_finite, .finish_row = step_finish_row,  \
+        .order = ATTN_DECODE_ORDER,                                                                                                \
     }
 
 #endif

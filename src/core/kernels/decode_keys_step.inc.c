@@ -64,4 +64,18 @@
 #define EACH_KEYS(f, dtype, ...)     ((void)(dtype), CALL_FOR_KEYS(f, _f64, ATTN_F64, __VA_ARGS__))
 #endif
 
+/* In whole vectors, since a vector is loaded from several smaller stores only after these have left for the cache. */
+static void step_gather_rows(int64_t n, const char *const *rows, int64_t bytes, char *to)
+{
+    for (int64_t i = 0; i < n; i++, to += bytes) {
+        const char *const from = rows[i];
+        int64_t at = 0;
+        for (vf x; at + (int64_t)sizeof x <= bytes; at += (int64_t)sizeof x) {
+            memcpy(&x, from + at, sizeof x);
+            memcpy(to + at, &x, sizeof x);
+        }
+        if (at < bytes) memcpy(to + at, from + at, (size_t)(bytes - at));
+    }
+}
+
 #endif

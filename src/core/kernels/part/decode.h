@@ -51,6 +51,8 @@ typedef struct attn_decode_part {
     /* Q[i][c] = (T)scale * q[i][c], rounded once in T. */
     void (*pack_rows)(int64_t rows, int64_t dim, const void *q, attn_dtype dtype, int64_t stride, double scale, attn_dtype order,
                       void *Q, int64_t ldq);
+    /* Copies n rows of so many bytes, which lie anywhere, to where one follows the other. */
+    void (*gather_rows)(int64_t n, const char *const *rows, int64_t bytes, char *to);
     /* S[i][j] = sum_c Q[i][c] K[j][c].  Rows up to a multiple of 4 exist, and are computed; n >= 1. */
     void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype, int64_t ldk,
                  void *S, int64_t lds, int64_t fetch, int streaming);

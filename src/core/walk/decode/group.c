@@ -118,7 +118,7 @@ static inline __attribute__((always_inline)) void prefetch_pages_of_piece(const 
 
 /* ---- pieces on several pages ---- */
 
-enum { LINE = 64, AHEAD = 64, RING = 128 }; /* AHEAD: rows; RING: a power of 2, more than AHEAD + MIN_PIECE */
+enum { LINE = 64, AHEAD = 64, RING = 128 }; /* AHEAD: rows; RING: a power of 2 and of MIN_PIECE, more than AHEAD + MIN_PIECE */
 
 /* Addresses of rows, each computed once: those of rows j .. end-1 are at place[j % RING]. */
 typedef struct addresses {
@@ -153,9 +153,14 @@ static void find_rows(const attn_decode_group *g, const attn_decode_source *s, i
         lists ? attn_index_at(args->page_starts, p->at.page_starts.dtype, task->b) : task->b * p->at.page_table.stride[0];
     const int64_t size = p->paging.page_size, element = (int64_t)attn_dtype_bytes(s->layout->dtype);
     const char *head = (const char *)s->base + task->g * s->layout->stride[1] * element;
+    const int64_t apart = s->layout->stride[0] * element;
+    if (size == 1) {
+        for (; j < end; j++) to->place[first++ % RING] = head + attn_index_at(pages, dtype, row + j) * apart;
+        return;
+    }
     for (int64_t number = j / size, into = j % size; j < end; number++, into = 0) {
         const int64_t n = attn_min(size - into, end - j);
-        const char *rows = head + attn_index_at(pages, dtype, row + number) * s->layout->stride[0] * element + into * s->stride;
+        const char *rows = head + attn_index_at(pages, dtype, row + number) * apart + into * s->stride;
         for (int64_t i = 0; i < n; i++, j++) to->place[first++ % RING] = rows + i * s->stride;
     }
 }
@@ -163,19 +168,14 @@ static void find_rows(const attn_decode_group *g, const attn_decode_source *s, i
 static inline __attribute__((always_inline)) void prefetch_rows(const addresses *a, int64_t first, int64_t n, int64_t row)
 {
     for (int64_t i = first; i < first + n; i++)
-        for (int64_t at = 0; at < row; at += LINE) __builtin_prefetch(a->place[i % RING] + at, 0, 3);
+        for (int64_t at = 0; at < row; at += LINE) __builtin_prefetch(a->place[i % RING] + at, 0, 2);
 }
 
-/* Copies rows together, so that kernels see several. */
+/* Copies at most MIN_PIECE rows together, so that kernels see several; first is a multiple of that. */
 static const char *gather(const attn_decode_group *g, const addresses *a, int64_t first, int64_t n, int64_t row)
 {
-    char *const all = attn_part(g->task, g->call->plan->scratch.rows), *to = all;
-    for (int64_t i = first; i < first + n; i++, to += row) {
-        const char *from = a->place[i % RING];
-        int64_t at = 0;
-        for (; at + LINE <= row; at += LINE) memcpy(to + at, from + at, LINE);
-        if (at < row) memcpy(to + at, from + at, (size_t)(row - at));
-    }
+    char *const all = attn_part(g->task, g->call->plan->scratch.rows);
+    g->call->walk->kernel.decode->gather_rows(n, a->place + first % RING, row, all);
     return all;
 }
 
@@ -187,6 +187,8 @@ static void gather_pieces(const attn_decode_group *g, const attn_decode_source *
     addresses own, next;
     find_rows(g, s, low, attn_min(low + AHEAD, high), 0, &own);
     if (after > 0) find_rows(g, then.source, then.j, then.j + after, 0, &next);
+    /* The first keys of a task, which nobody knew before. */
+    if (s == &g->keys) prefetch_rows(&own, 0, attn_min(AHEAD, high - low), s->row);
     for (int64_t j = low, n; j < high; j += n) {
         n = attn_min(MIN_PIECE, high - j);
         const int64_t ahead = j + AHEAD, more = attn_clamp(high - ahead, 0, n), rest = ahead + more - high;
