@@ -17,6 +17,7 @@
 #include "attn/bilinear.h"
 #include "attn/cache.h"
 #include "attn/cost.h"
+#include "attn/dlpack.h"
 #include "attn/hopfield.h"
 #include "attn/latent.h"
 #include "attn/layers.h"
@@ -127,6 +128,41 @@ static void cache(draws *d)
     const attn_output out = attn_out(ATTN_EMPTY);
     CALL(attn_quantise(draw_one_in(d, 2) ? 0 : s[6], draw_one_in(d, 2) ? 0 : s[7], &in, &out, &out, &error));
     CALL(attn_hadamard(draw_one_in(d, 2) ? 0 : s[6], draw_one_in(d, 2) ? 0 : s[7], &in, &out, &error));
+}
+
+/* ---- tensors of others ---- */
+
+/* Any sizes and strides: nothing is read or written there. */
+static void dlpack(draws *d)
+{
+    static const char *const axes[] = {"bhtc", "thc", "1bthc", "c", "", "tt", "900bc", "012345678"};
+    int64_t shape[9], strides[9], wanted[4];
+    uint32_t memory[2];
+    struct {
+        void *data;
+        int32_t device[2], ndim;
+        uint8_t code, bits;
+        uint16_t lanes;
+        int64_t *shape, *strides;
+        uint64_t byte_offset;
+    } x = {.data = draw_one_in(d, 9) ? NULL : memory, .device = {draw_one_in(d, 9) ? (int32_t)draw_below(d, 16) : 1, 0}};
+    const char *const which = axes[draw_below(d, 8)];
+    x.ndim = draw_one_in(d, 9) ? (int32_t)draw_below(d, 10) - 1 : (int32_t)strlen(which);
+    x.code = (uint8_t)draw_below(d, 14), x.bits = (uint8_t)(8 << draw_below(d, 4)), x.lanes = draw_one_in(d, 9) ? 4 : 1;
+    x.shape = draw_one_in(d, 9) ? NULL : shape, x.strides = draw_one_in(d, 2) ? NULL : strides;
+    x.byte_offset = draw_one_in(d, 4) ? (uint64_t)draw_hostile(d) : 0;
+    for (int i = 0; i < 9; i++) shape[i] = draw_one_in(d, 4) ? draw_hostile(d) : draw_below(d, 4), strides[i] = draw_hostile(d);
+    for (int i = 0; i < 4; i++) wanted[i] = draw_one_in(d, 4) ? draw_hostile(d) : 1;
+    attn_input in, before;
+    attn_output out;
+    memset(&in, 0x33, sizeof in), memset(&out, 0x33, sizeof out), before = in;
+    const int64_t *const sizes_wanted = draw_one_in(d, 4) ? wanted : NULL;
+    const attn_status status = attn_dlpack_input(&x, which, sizes_wanted, &in, NULL);
+    if (status != ATTN_OK && memcmp(&in, &before, sizeof in) != 0) finding("a slot of a DLTensor that is rejected");
+    if (status == ATTN_OK && !in.data) finding("a slot of a DLTensor without an address");
+    CALL(attn_dlpack_output(&x, which, sizes_wanted, &out, &error));
+    if (in.data != out.data || in.dtype != out.dtype || memcmp(in.stride, out.stride, sizeof in.stride) != 0)
+        finding("another slot as an output than as an input");
 }
 
 /* ---- tensors without elements ---- */
@@ -402,7 +438,7 @@ void target_run(draws *from)
     static void (*const runs[])(draws *) = {sizes_plan, sizes_linear, product,  cost, sizes_counts,  sizes_packed_layer,
                                             cache,      merge,        position, gate, distance,      features,
                                             linformer,  hopfield,     bilinear, mask, sizes_modules, sizes_decoding,
-                                            analysis};
+                                            analysis,   dlpack};
     memset(&sizes, 0, sizeof sizes);
     sizes.kind = draw_one_in(from, 2) ? (int)draw_below(from, 2) : (int)draw_below(from, SIZES_KINDS);
     draw_vast_fields(from, sizes.values, MAX_SIZES);

@@ -5,7 +5,7 @@
 
 #include "target.h"
 
-enum { SIZES_PLAN, SIZES_LINEAR, SIZES_KINDS = 19, MAX_SIZES = 10 };
+enum { SIZES_PLAN, SIZES_LINEAR, SIZES_KINDS = 20, MAX_SIZES = 10 };
 
 typedef struct sizes_case {
     int kind;

@@ -24,6 +24,8 @@ WITHOUT = {
     "attn_compute": "attention keeps plans, or makes one, and executes them",
     "attn_distributed_gather": "distributed.unshard gives the whole to all ranks",
     "attn_distributed_scatter": "distributed.shard cuts what each rank has, and Python's message systems scatter objects",
+    "attn_dlpack_input": "arrays with DLPack are arguments of every function",
+    "attn_dlpack_output": "as attn_dlpack_input",
     "attn_execute_worker": "threads of Python cannot meet in a barrier of C",
     "attn_file_write_watched": "as attn_archive_write_watched",
     "attn_schedule_describe": "as attn_schedule_make",

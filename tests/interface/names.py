@@ -23,7 +23,6 @@ CANNOT_FAIL = {"attn_unfinished_remove"}  # besides ..._destroy: called in signa
 PLAIN = {  # arrays that are not tensors of a call, or go with arrays of double, which have no slots either
     "attn_pattern_documents", "attn_pattern_block_map",  # a value that borrows them
     "attn_softmax", "attn_log_softmax",
-    "attn_archive_add", "attn_archive_allocate",  # a shape of any rank
 }
 SHARED = {  # described in the comment of the function above
     "attn_out", "attn_index_raise", "attn_hopfield_modern_capacity", "attn_file_write_watched",
@@ -94,7 +93,8 @@ def arguments(name, args):
         of = grad[len("grad_"):]
         if grad.startswith("grad_") and of in names and names.index(of) > i:
             yield f"{name}: {grad} comes before {of}"
-    numbers = [arg for arg in args if re.match(r"(const )?(float|double|unsigned char|u?int\d+_t|short|char16_t) \*", arg)]
+    numbers = [arg for arg in args if re.match(r"(const )?(float|double|unsigned char|u?int\d+_t|short|char16_t) \*", arg)
+               and arg != "const int64_t *shape"]
     slots = [arg for arg in args if re.search(r"attn_(in|out)put \*", arg)]
     for arg in numbers:
         if slots or (name not in PLAIN and "double" not in arg):
