@@ -26,7 +26,7 @@
 #include <attn/attn.h>
 
 #define TENSOR(name) ((int)((offsetof(attn_tensors, name) - offsetof(attn_tensors, q)) / sizeof(attn_input)))
-enum { TENSORS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), DTYPES = ATTN_U64 + 1, WORDS = 8 };
+enum { TENSORS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), DTYPES = ATTN_F8_E5M2 + 1, WORDS = 8 };
 
 /* How the axes of an array relate to those of its tensor (axes.c). */
 typedef enum axes_layout { LAYOUT_BHSD, LAYOUT_BSHD, LAYOUT_THD } axes_layout;

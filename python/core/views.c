@@ -53,7 +53,7 @@ static int check_dtype(const call *c, const view *v)
     const char *what = v->number == TENSOR(mask) ? "bool (what is added to the scores is the bias)"
                        : types & 1u << ATTN_BOOL ? "bool"
                        : types & 1u << ATTN_I64  ? "int64 or int32"
-                       : types & 1u << ATTN_I8   ? "float32, float64, float16, bfloat16, or int8 with scales"
+                       : types & 1u << ATTN_I8   ? "float32, float64, float16, bfloat16, float8_e4m3fn, float8_e5m2, or int8 with scales"
                        : types & 1u << ATTN_F16  ? "float32, float64, float16 or bfloat16"
                                                  : "float32 or float64";
     if (types >> v->dtype & 1) return 0;
@@ -209,7 +209,7 @@ int view_allocate(call *c, view *v)
     PyObject *dtype = s->dtypes[v->dtype];
     if (!dtype) {
         Py_DECREF(shape);
-        PyErr_SetString(PyExc_NotImplementedError, "bfloat16 arrays need the package ml_dtypes");
+        PyErr_SetString(PyExc_NotImplementedError, "arrays of bfloat16 and float8 need the package ml_dtypes");
         return -1;
     }
     v->owner = PyObject_CallFunctionObjArgs(s->empty, shape, dtype, NULL);

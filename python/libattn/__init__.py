@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Attention on a CPU: every mechanism, forward and backward, in memory linear in the sequence length, with the same bits every time."""
 from . import analysis, bilinear, cache, convolution, cost, distributed, files, hopfield, latent, layers, linear, masks, positions, seq2seq
+from ._arrays import dlpack
 from ._attention import attention
 from ._callbacks import Rows, Tile
 from ._capture import Layer, Record, capture
@@ -20,7 +21,7 @@ __version__ = version()
 __all__ = [
     "Check", "ForwardOptions", "Kernel", "Layer", "MergeGradients", "Merged", "Options", "Page", "Picture", "Plan", "PlanOptions", "Problem",
     "Record", "Rows", "Spec", "Tensor", "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward",
-    "bilinear", "cache", "capture", "check", "convert", "convolution", "cost", "cpu", "distributed", "dtype_name", "dtype_size",
+    "bilinear", "cache", "capture", "check", "convert", "convolution", "cost", "cpu", "distributed", "dlpack", "dtype_name", "dtype_size",
     "explain", "files", "hopfield", "jvp", "kernels", "latent", "layers", "linear", "masks", "merge", "merge_backward", "plot",
     "positions", "product", "product_workspace_size", "seq2seq", "tensors", "version", "view",
 ]

@@ -13,12 +13,12 @@ from typing import Any, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi
+from . import _abi, _dlpack
 
 try:
-    from ml_dtypes import bfloat16
-except ImportError:  # then there are no bfloat16 arrays either, but for torch's
-    bfloat16 = None
+    from ml_dtypes import bfloat16, float8_e4m3fn, float8_e5m2
+except ImportError:  # then NumPy has no arrays of these types either
+    bfloat16 = float8_e4m3fn = float8_e5m2 = None
 
 Array = NDArray[Any]
 
@@ -30,8 +30,8 @@ TYPES: dict[np.dtype[Any], int] = {
         "int64": _abi.ATTN_I64, "uint64": _abi.ATTN_U64,
     }.items()
 }
-if bfloat16 is not None:
-    TYPES[np.dtype(bfloat16)] = _abi.ATTN_BF16
+EXTRA = {_abi.ATTN_BF16: bfloat16, _abi.ATTN_F8_E4M3: float8_e4m3fn, _abi.ATTN_F8_E5M2: float8_e5m2}  # not NumPy's own
+TYPES.update((np.dtype(kind), value) for value, kind in EXTRA.items() if kind is not None)
 DTYPES = {value: dtype for dtype, value in TYPES.items()}
 
 CPU = 1  # kDLCPU of DLPack
@@ -40,8 +40,8 @@ LAZY = ("conj", "neg")  # what torch notes instead of changing memory, and DLPac
 
 def dtype_of(value: int) -> np.dtype[Any]:
     """The NumPy type of an attn_dtype."""
-    if value == _abi.ATTN_BF16 and bfloat16 is None:
-        raise NotImplementedError("bfloat16 arrays need the package ml_dtypes")
+    if EXTRA.get(value, True) is None:
+        raise NotImplementedError("arrays of bfloat16 and float8 need the package ml_dtypes")
     return DTYPES[value]
 
 
@@ -98,13 +98,12 @@ def _view(x: Any, name: str) -> Array:
     if device is not None:
         if _device(device) != CPU:
             raise TypeError(f"{name} is on the device {getattr(x, 'device', 'of another kind')}, and libattn computes on the CPU")
-        if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16
-            import torch
-
-            return np.from_dlpack(x.view(torch.int16)).view(dtype_of(_abi.ATTN_BF16))
         try:
             return np.from_dlpack(x)
         except (BufferError, RuntimeError, TypeError) as error:
+            taken = _dlpack.take(x)
+            if taken is not None:
+                return taken[0].view(dtype_of(taken[1]))
             if not hasattr(x, "__array__"):
                 raise TypeError(f"{name}: {error}") from error
     if _masked_within(x):
@@ -161,6 +160,19 @@ def is_tensor(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def dlpack(x: Any) -> Any:
+    """x as an object that any library with DLPack takes by its from_dlpack, without a copy.
+
+    Arrays of bfloat16 and float8 (ml_dtypes) need it, since NumPy's own DLPack has no such types; all others are as they are.
+
+        torch.from_dlpack(libattn.dlpack(o))
+
+    Raises TypeError for what is not an array of numbers in this computer's memory.
+    """
+    array = asarray(x, "x")
+    return _dlpack.Exported(array, TYPES[array.dtype]) if TYPES[array.dtype] in EXTRA else array
+
+
 def like(result: Array, x: Any) -> Any:
     """A result as an array of the library that x comes from: NumPy's by default; memory is shared where that library can."""
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
@@ -168,14 +180,12 @@ def like(result: Array, x: Any) -> Any:
     if is_tensor(x):
         import torch
 
-        if bfloat16 is not None and result.dtype == bfloat16:
-            return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(result)
+        return torch.from_dlpack(dlpack(result)) if TYPES[result.dtype] in EXTRA else torch.from_numpy(result)
     namespace = getattr(x, "__array_namespace__", None)
     if namespace is None:
         return result
     library = namespace()
     try:
-        return library.from_dlpack(result)
+        return library.from_dlpack(dlpack(result))
     except (AttributeError, BufferError, RuntimeError, TypeError):
         return library.asarray(result)

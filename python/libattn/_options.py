@@ -75,7 +75,8 @@ class Options(TypedDict, total=False):
 class ForwardOptions(Options, total=False):
     """Options of attention alone."""
 
-    # Keys and values of int8, each with a scale: arrays like k and v without their last axis, of float32.
+    # Keys and values of int8, each with a scale, or float8, with scales (np.broadcast_to: of heads) or without: arrays like k and v
+    # without their last axis, of float32.
     k_scale: ArrayLike
     v_scale: ArrayLike
 

@@ -119,20 +119,22 @@ def _memory(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str,
     return array
 
 
-STORED = ("float32", "float16", "bfloat16", "int8", "float64")
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+STORED = ("float32", "float16", "bfloat16", "int8", "float64", *FLOAT8)
 
 
 class Cache(Fixed):
     """Keys and values of a batch of sequences, over arrays of yours, which it updates in place.
 
-    k            [batch, heads, capacity, dim_qk], in pages [pages, heads, page_size, dim_qk]: of float32, float16, bfloat16, int8, or all
-                 of float64
+    k            [batch, heads, capacity, dim_qk], in pages [pages, heads, page_size, dim_qk]: of float32, float16, bfloat16, int8,
+                 float8_e4m3fn or float8_e5m2 (ml_dtypes), or all of float64
     v            [batch, heads, capacity, dim_v], in pages [pages, heads, page_size, dim_v]: likewise
     lengths      [batch] of int64: tokens in the cache; appending adds to them
     page_table   [batch, pages of a sequence] of int64 or int32: token j of entry b is token j % page_size of page
                  page_table[b, j // page_size].  The pages that a call writes to must be distinct, which is not checked
-    k_scale      [batch, heads, capacity], or in pages, of float32: if k is int8; appending quantises as `quantise` does
-    v_scale      the same, if v is int8
+    k_scale      [batch, heads, capacity], or in pages, of float32: if k is int8, or float8 with a scale for each row, which is
+                 otherwise 1; appending quantises as `quantise` does
+    v_scale      the same, of v
     rope         the rotation of keys, when they are appended, and of queries, by their positions in the sequence
 
     The attributes of these names are arrays over the same memory: write to their elements between calls as you like (lengths to go
@@ -166,8 +168,9 @@ class Cache(Fixed):
             raise ValueError("lengths is not contiguous")
         scales = {}
         for name, array, scale in (("k_scale", self.k, k_scale), ("v_scale", self.v, v_scale)):
-            if (scale is not None) != (array.dtype == np.int8):
-                raise ValueError(f"{name} is {'missing' if scale is None else 'set'}, and {name[0]} is of {array.dtype}; int8 needs scales")
+            if (scale is None) == (array.dtype == np.int8) and (scale is None or array.dtype.name not in FLOAT8):
+                how = "missing" if scale is None else "set"
+                raise ValueError(f"{name} is {how}, and {name[0]} is of {array.dtype}; int8 needs scales, and float8 may have them")
             scales[name] = None if scale is None else _memory(scale, name, array.shape[:3], ("float32",))
         self.k_scale: Array | None = scales["k_scale"]
         self.v_scale: Array | None = scales["v_scale"]
@@ -195,8 +198,8 @@ class Cache(Fixed):
     ) -> Cache:
         """An empty cache in new memory.
 
-        capacity is the most tokens of a sequence, dim_v by default dim_qk, v_dtype by default dtype (float32, float16, bfloat16, int8, or
-        float64 for both).  With page_size the memory is in pages, as many as all sequences need, one sequence after the other.
+        capacity is the most tokens of a sequence, dim_v by default dim_qk, v_dtype by default dtype (float32, float16, bfloat16, int8,
+        float8_e4m3fn and float8_e5m2 without scales, or float64 for both).  With page_size the memory is in pages, as many as all sequences need, one sequence after the other.
         """
         names = "batch", "heads", "capacity", "dim_qk", "dim_v"
         sizes = [integer(x, name, 0) for name, x in zip(names, (batch, heads, capacity, dim_qk, dim_qk if dim_v is None else dim_v))]
@@ -366,14 +369,14 @@ class Cache(Fixed):
 
     def page_bounds(self, rows: Any = None, first: Any = None, *, block: int = 0, **options: Unpack[Execution]) -> Array:
         """The least and the greatest number of each channel over the keys of each page, [pages, heads, 2, dim_qk]; without pages of each
-        block of `block` tokens, [batch * ceil(capacity / block), heads, 2, dim_qk].  Of the type of the keys, float32 if they are int8.
+        block of `block` tokens, [batch * ceil(capacity / block), heads, 2, dim_qk].  Of the type of the keys, float32 if that has 8 bits.
 
         rows: an earlier result, which is updated with the tokens of each entry from first [batch] on (None: all).
 
         Raises ValueError, TypeError or NotImplementedError with nothing written.
         """
         count = self.k.shape[0] if self.page_size else self.batch * self._blocks(block)
-        kind = np.dtype(np.float32) if self.k.dtype == np.int8 else self.k.dtype
+        kind = np.dtype(np.float32) if self.k.dtype.itemsize == 1 else self.k.dtype
         shape = (count, self.heads, 2, self.k.shape[3])
         array = np.zeros(shape, kind) if rows is None else output(rows, "rows", shape, kind)
         new = None if first is None else exactly(integers(first, "first"), "first", (self.batch,), "[batch]")

@@ -94,9 +94,10 @@ def test_options(options):
         close(out, want[cut], NEAR)
 
 
-@pytest.mark.parametrize("dtype, v_dtype", [("float32", None), ("float16", None), ("int8", "int8"), ("int8", "float32")])
+@pytest.mark.parametrize("dtype, v_dtype", [("float32", None), ("float16", None), ("int8", "int8"), ("int8", "float32"), ("float8_e4m3fn", "float8_e5m2")])
 @pytest.mark.parametrize("page_size", [None, 4])
 def test_types(dtype, v_dtype, page_size):
+    pytest.importorskip("ml_dtypes") if dtype.startswith("float8") else None
     q, k, v = draw(3, np.float32)
     kept = Cache.empty(B, H, 12, D, DV, dtype=dtype, v_dtype=v_dtype, page_size=page_size)
     o = kept.attend(q, k, v)
