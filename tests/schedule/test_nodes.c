@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "attn/schedule.h"
+#include "attn/team.h"
 #include "testing/random/random.h"
 
 enum { B = 6, HQ = 2, D = 16, LEN = 512, MOST = 2, NONE = -1 };
@@ -99,7 +100,29 @@ static const attn_schedule *schedule_of(batch *b, const attn_schedule_options *o
     return made;
 }
 
-static void run(batch *b, const attn_schedule *schedule)
+typedef struct member {
+    const batch *of;
+    void *workspace;
+    size_t size;
+    attn_team *team;
+    int worker;
+} member;
+
+static void *enter_as_member(void *context)
+{
+    const member *m = context;
+    attn_error error;
+    worker = m->worker, has_begun = 0;
+    if (attn_execute_worker(m->of->plan, m->worker, &m->of->tensors, m->workspace, m->size, m->team, &error) != ATTN_OK)
+        fail_msg("%s", error.message);
+    worker = -1;
+    return NULL;
+}
+
+static void meet(void *context) { (void)pthread_barrier_wait(context); }
+
+/* With parallel_for or the library's threads, or by a team of two. */
+static void run(batch *b, const attn_schedule *schedule, int by_team)
 {
     const size_t size = attn_schedule_workspace_size(schedule);
     void *workspace = malloc(size + 1);
@@ -107,7 +130,17 @@ static void run(batch *b, const attn_schedule *schedule)
     b->call.schedule = schedule;
     memset(o, 0xff, sizeof o);
     assert_non_null(workspace);
-    if (attn_execute(b->plan, &b->tensors, workspace, size, &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (by_team) {
+        pthread_barrier_t barrier;
+        pthread_t other;
+        attn_team team = {.struct_size = sizeof team, .workers = 2, .barrier = meet, .context = &barrier};
+        member members[2] = {{b, workspace, size, &team, 0}, {b, workspace, size, &team, 1}};
+        assert_int_equal(pthread_barrier_init(&barrier, NULL, 2), 0);
+        assert_int_equal(pthread_create(&other, NULL, enter_as_member, &members[1]), 0);
+        (void)enter_as_member(&members[0]);
+        (void)pthread_join(other, NULL);
+        (void)pthread_barrier_destroy(&barrier);
+    } else if (attn_execute(b->plan, &b->tensors, workspace, size, &error) != ATTN_OK) fail_msg("%s", error.message);
     free(workspace);
 }
 
@@ -168,19 +201,19 @@ static void test_described(void **state)
     }
 }
 
-/* The first item of each of two threads is one of its node, whatever its place in the batch. */
+/* The first item of each of two threads, of a parallel_for or a team, is one of its node, whatever its place in the batch. */
 static void test_taken(void **state)
 {
     static const int32_t entries[B] = {1, 1, 0, 1, 0, 0};
     batch b;
     (void)state;
     assert_int_equal(pthread_barrier_init(&both, NULL, 2), 0);
-    for (int way = 0; way < 2; way++) {
-        const int32_t workers[2] = {way, !way};
+    for (int way = 0; way < 4; way++) {
+        const int32_t workers[2] = {way % 2, !(way % 2)};
         const attn_schedule_options options = {
             .struct_size = sizeof options, .nodes = 2, .entry_nodes = entries, .workers = 2, .worker_nodes = workers};
         make(&b, 2, 1);
-        run(&b, schedule_of(&b, &options));
+        run(&b, schedule_of(&b, &options), way >= 2);
         for (int i = 0; i < 2; i++)
             if (entries[first_entry[i]] != workers[i])
                 fail_msg("worker %d of node %d began with entry %d", i, (int)workers[i], (int)first_entry[i]);
@@ -199,9 +232,9 @@ static void test_asked(void **state)
         for (int threads = 1; threads < 4; threads++) {
             const attn_schedule_options options = {.struct_size = sizeof options, .nodes = 2, .entry_nodes = entries[way]};
             make(&b, threads, 0);
-            run(&b, schedule_of(&b, NULL));
+            run(&b, schedule_of(&b, NULL), 0);
             memcpy(expected, o, sizeof o);
-            run(&b, schedule_of(&b, &options));
+            run(&b, schedule_of(&b, &options), 0);
             assert_memory_equal(o, expected, sizeof o);
             attn_plan_destroy(b.plan);
         }
