@@ -3,7 +3,7 @@
  * team_bench.c - what it costs to enter an execution with threads of one's own (attn_execute_worker, a spinning barrier), against
  * the same plan's pieces in an OpenMP region, on two threads.
  *
- *      cc -O2 -fopenmp -Iinclude lab/team/team_bench.c -Lbuild/release -lattn -lm && ./a.out
+ *      cc -O2 -fopenmp -Iinclude lab/team/team_bench.c -Lbuild/release/lib -lattn -lm && ./a.out
  *
  * Ways alternate in phases of some milliseconds, after whose beginning the other way's threads sleep; each execution is timed, and
  * a row has the best decile and the median of all of them, in microseconds, and their differences.
