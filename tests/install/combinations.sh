@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every combination of build options configures, builds, and has exactly the targets that it enables.  All share one build folder, so
-# that only files affected by an option are recompiled.  Usage: tests/install/combinations.sh CC [all]     (without all, one in eight is built)
+# that only files affected by an option are recompiled: that of install/plain, which has everything, or a new one.
+# Usage: tests/install/combinations.sh CC [all|BUILD]     (without all, one in eight is built)
 . tests/install/library.sh
-cc=$1 all=${2:-}
-build=$dir/build
-plain="-O0 -DATTN_SCALAR_ONLY" # (no option changes a kernel)
+cc=$1 all='' build=$dir/build
+if [ "${2:-}" = all ]; then all=$2; else build=${2:-$build}; fi
+plain="-O0 -g1 -DATTN_SCALAR_ONLY" # (no option changes a kernel; as in plain.sh)
 targets="libattn.so libattn.a libattn_io.so libattn_io.a libattn_layers.so libattn_layers.a attn"
 
 expect() { # IO LAYERS CLI SHARED STATIC: the expected targets
@@ -28,8 +29,8 @@ targets_are() { # IO LAYERS CLI SHARED STATIC OPTION...
 number=0
 try() { # IO LAYERS CLI SHARED STATIC OPTION...
     number=$((number + 1))
-    quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$plain" -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF \
-        -DATTN_IO=$1 -DATTN_LAYERS=$2 -DATTN_CLI=$3 -DATTN_SHARED=$4 -DATTN_STATIC=$5 "${@:6}"
+    quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE="$plain" -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF -DATTN_HARDEN=OFF \
+        -DATTN_INSTALL=ON -DATTN_IO=$1 -DATTN_LAYERS=$2 -DATTN_CLI=$3 -DATTN_SHARED=$4 -DATTN_STATIC=$5 "${@:6}"
     targets_are "$@"
     if grep -q ATTN_BUILD_SHARED "$build/compile_commands.json"; then
         [ $4 = ON ] || fail "$*: compiled for a shared library"
