@@ -3,7 +3,7 @@
 """Writes the interface of libattn (the core, not layers and files) for Rust or Go.
 
 Usage: tools/bindings.py rust OUT.rs
-       tools/bindings.py go OUT.go
+       tools/bindings.py go OUT.go          (whose folder is the package)
 
 Everything comes from tests/install/abi.txt, which a test compares with the headers.  Names in Rust are those of C, and `default()` of
 a struct sets its struct_size; in Go attn_plan_create is PlanCreate and ATTN_ALIGN_BOTTOM_RIGHT AlignBottomRight
@@ -200,7 +200,9 @@ def main():
     text = core((ROOT / "tests/install/abi.txt").read_text(encoding="utf-8"))
     writer = {"rust": Rust, "go": Go}[sys.argv[1]](Interface(text))
     writer.text = text
-    pathlib.Path(sys.argv[2]).write_text("\n".join(writer.source()) + "\n", encoding="utf-8")
+    out = pathlib.Path(sys.argv[2])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(writer.source()) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
