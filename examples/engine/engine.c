@@ -2,11 +2,9 @@
  *
  * engine.c - a serving engine in small: answers the prompts of its input, a line each, by continuous batching:
  *
- *      engine MODEL.gguf [--places=8] [--budget=128] [--pages=512] [--page=16] [--most=32] [--threads=0] [--ids] [--speed] <
- * PROMPTS
+ *      engine MODEL.gguf [OPTIONS] < PROMPTS
  *
- * --speed serves them again with 1, 2, 4, ... places, and draws how many tokens a second that writes.  The texts are the same
- * whatever these numbers are.  Exits with 2 after a message. */
+ * --help lists the options.  Exits with 2 after a message. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +17,18 @@ typedef struct options {
     const char *path;
     int64_t places, budget, pages, page, most, threads, ids, speed;
 } options;
+
+static const char usage[] = "usage: engine MODEL.gguf [OPTIONS] < PROMPTS\n\n"
+                            "Answers the prompts of its input, a line each, by continuous batching.\n\n"
+                            "  --places=8     sequences at once\n"
+                            "  --budget=128   tokens in a step: one of each sequence that writes, the rest from prompts\n"
+                            "  --pages=512    of the cache\n"
+                            "  --page=16      tokens of a page\n"
+                            "  --most=32      tokens to write for a prompt\n"
+                            "  --threads=0    0: as many as CPUs\n"
+                            "  --ids          writes numbers of tokens, those of the prompt too\n"
+                            "  --speed        draws tokens written a second with 1, 2, 4, ... places, and no texts\n\n"
+                            "The texts are the same whatever these numbers are.\n";
 
 static int fail(const char *message)
 {
@@ -46,14 +56,14 @@ static int read_options(options *o, int argc, char **argv)
                     argv[i][2 + length] == '=')
                     break;
             }
-            if (n == sizeof known / sizeof *known) return fail("unknown option; the head of engine.c lists them");
+            if (n == sizeof known / sizeof *known) return fail("unknown option; engine --help lists them");
             char *end;
             const long long value = strtoll(argv[i] + 3 + length, &end, 10);
             if (*end || value < known[n].least || value > 1 << 20) return fail("an option has a number out of its range");
             *known[n].to = value;
         }
     }
-    return o->path ? 1 : fail("usage: engine MODEL.gguf [OPTIONS] < PROMPTS");
+    return o->path ? 1 : fail("the model is missing; engine --help says more");
 }
 
 /* The prompts of the input, with room for what is written; *count of them. */
@@ -134,6 +144,8 @@ int main(int argc, char **argv)
     attn_error error;
     double rate;
     int64_t count = 0;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0) return fputs(usage, stdout) < 0;
     if (!read_options(&o, argc, argv)) return 2;
     model *m = model_open(o.path, (int)o.threads, &error);
     tokenizer *t = m ? tokenizer_read(model_file(m), &error) : NULL;

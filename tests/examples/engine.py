@@ -40,9 +40,14 @@ def test():
     done = engine("--speed", "--most=4", "--places=4")
     check("a line for each number of places", [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["1", "2", "4"], done.stdout)
     for words, message in ((["--pages=2"], "the pages are too few for one request"), (["--places=0"], "an option has a number out of its range"),
-                           (["--color"], "unknown option; the head of engine.c lists them")):
+                           (["--color"], "unknown option; engine --help lists them")):
         done = engine(*words)
         check(message, done.returncode == 2 and done.stderr == f"engine: {message}\n", done.stderr)
+    done = subprocess.run([ENGINE, "--help"], capture_output=True, text=True, check=False)
+    options = set(re.findall(r"--[a-z]+", done.stdout))
+    check("--help lists the options", done.returncode == 0 and options == {f"--{name}" for name in "places budget pages page most threads ids speed".split()}, done.stdout)
+    done = subprocess.run([ENGINE, "--speed"], capture_output=True, text=True, check=False)
+    check("the model is missing", done.returncode == 2 and done.stderr == "engine: the model is missing; engine --help says more\n", done.stderr)
     return finish()
 
 
