@@ -52,7 +52,8 @@ static void judge(const check_case *c)
     char text[CASE_TEXT], again[CASE_TEXT];
     check_case parsed;
     check_result r;
-    const int narrow = c->spec.dtype == SPEC_F16 || c->k_dtype == ATTN_F16 || c->v_dtype == ATTN_F16 || c->o_dtype == ATTN_F16;
+    const int narrow = c->spec.dtype == SPEC_F16 || c->spec.k_type == SPEC_STORED_F16 || c->spec.v_type == SPEC_STORED_F16 ||
+                       c->o_dtype == ATTN_F16;
     if (c->spec.shape.heads_q == 0) return;       /* no results, and the reference has no tables of 0 heads */
     if (narrow && c->fill == FILL_SPREAD) return; /* values beyond f16 become infinite */
     case_print(c, text, sizeof text);             /* the reported case is the one that ran */
@@ -112,7 +113,8 @@ static void change(draws *d, check_case *c)
         break;
     case 9:
         s->dtype = (int)draw_below(d, SPEC_BF16 + 1);
-        c->k_dtype = c->v_dtype = c->o_dtype = c->bias_dtype = ATTN_DTYPE_DEFAULT;
+        s->k_type = s->v_type = SPEC_STORED_LIKE_Q;
+        c->o_dtype = c->bias_dtype = ATTN_DTYPE_DEFAULT;
         break;
     case 10:
         s->softcap = draw_one_in(d, 2) ? 0 : (double)(1 + draw_below(d, 30));

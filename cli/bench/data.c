@@ -101,7 +101,7 @@ static void draw_lengths(data *d, const problem_spec *spec, const attn_problem *
 static size_t bytes_of(const data *d, const attn_problem *p, int t, const int64_t total[2])
 {
     int64_t size[4], stride[4], last = 0;
-    tensors_shape(p, &d->tensors, t, size);
+    tensors_elements(p, &d->tensors, t, size);
     tensors_strides(p, &d->tensors, t, stride);
     if (tensors_are_packed(&d->tensors, t)) size[0] = 1, size[2] = total[tensors_of_keys(t)];
     if (p->paging.page_size && tensors_in_pages(t)) size[0] = d->pages;

@@ -58,7 +58,7 @@ static const command_usage usage = {
              "  poison=KIND   values where no query looks: nan, inf, ones, signal\n"
              "  plant=TENSOR  a few NaN in visible places of q, k, v, bias; they must propagate\n"
              "  memory=KIND   strides: dense, padded, backward, broadcast, mixed\n"
-             "  ktype= vtype= otype= biastype=TYPE   storage that differs from that of q\n"
+             "  otype= biastype=TYPE   storage of o and of the bias that differs from that of q\n"
              "  index=i32     lengths and offsets in 32 bits\n"
              "Linear attention takes none of these; it is checked in each of its forms.\n"
              "--invariant applies to the forward passes among the cases; --reproducible skips what it\n"

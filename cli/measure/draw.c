@@ -6,18 +6,26 @@
 
 #include "attn/position.h"
 #include "testing/memory/element.h"
+#include "testing/memory/format.h"
 #include "testing/random/normal.h"
 
-enum { NORMALS = 65521, LARGEST_ELEMENT = 8 };
+enum { NORMALS = 65521, BLOCKS = 4093, LARGEST_ELEMENT = 8, LARGEST_BLOCK = 34 };
 #define INT8_SCALE 0.03 /* of i8 keys and values */
+#define F8_SCALE   0.0625
 
-static void draw_normals(random_state *random, attn_dtype dtype, unsigned char *memory, size_t bytes)
+static double scale_of(attn_dtype dtype) { return dtype == ATTN_I8 ? INT8_SCALE : format_is_f8(dtype) ? F8_SCALE : 1; }
+
+static void draw_normals(random_state *random, attn_dtype dtype, double scale, unsigned char *memory, size_t bytes)
 {
     static unsigned char table[NORMALS * LARGEST_ELEMENT];
-    const size_t element = attn_dtype_size(dtype), whole = NORMALS * element;
+    _Static_assert(BLOCKS * LARGEST_BLOCK <= sizeof table, "as many blocks");
+    const int blocks = format_is_blocks(dtype);
+    const size_t element = attn_dtype_size(dtype), whole = (blocks ? BLOCKS : NORMALS) * element;
     for (size_t k = 0; k < whole && k < bytes; k += element) {
-        const double x = random_normal(random);
-        element_write(dtype, table + k, dtype == ATTN_I8 ? fmax(-127, fmin(127, nearbyint(x / INT8_SCALE))) : x);
+        double x[ATTN_BLOCK];
+        for (int c = 0; c < (blocks ? ATTN_BLOCK : 1); c++) x[c] = random_normal(random) / scale;
+        if (blocks) format_put_block(table + k, dtype, x);
+        else element_write(dtype, table + k, dtype == ATTN_I8 ? fmax(-127, fmin(127, nearbyint(x[0]))) : x[0]);
     }
     for (size_t at = 0; at < bytes; at += whole) memcpy(memory + at, table, bytes - at < whole ? bytes - at : whole);
 }
@@ -44,12 +52,14 @@ void draw_tensor(random_state *random, const problem_spec *spec, const attn_prob
     if (dtype == ATTN_BOOL) {
         for (size_t k = 0; k < bytes; k++) memory[k] = random_unit(random) >= drop;
     } else if (t == TENSOR(k_scale) || t == TENSOR(v_scale)) {
-        for (size_t at = 0; at < bytes; at += sizeof(float)) element_write(ATTN_F32, memory + at, INT8_SCALE);
+        const double scale = scale_of(tensors_dtype(tensors, t == TENSOR(k_scale) ? TENSOR(k) : TENSOR(v)));
+        for (size_t at = 0; at < bytes; at += sizeof(float)) element_write(ATTN_F32, memory + at, scale);
     } else if (t == TENSOR(alibi_slopes)) { /* of Press et al. 2022 */
         for (size_t at = 0; at < bytes; at += heads)
             (void)attn_alibi_slopes(p->shape.heads_q, &(attn_output){memory + at, dtype, {0, 0, 0, 0}}, NULL);
     } else {
-        draw_normals(random, dtype, memory, bytes);
+        const int scaled = t == TENSOR(k) ? tensors->k_scale.data != NULL : t == TENSOR(v) && tensors->v_scale.data;
+        draw_normals(random, dtype, scaled ? scale_of(dtype) : 1, memory, bytes);
         if (t == TENSOR(score_matrix)) shrink_matrix(p, tensors, dtype, memory, bytes);
     }
 }

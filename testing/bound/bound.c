@@ -30,7 +30,7 @@ bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, i
 double bound_lost(const bound_model *model, double scale, double sum_q, double sum_k, double sum_qk)
 {
     const double dim = (double)model->dim_qk;
-    double lost = model->denormal * ((model->int8 ? sum_q : 0) + sum_k + sum_qk + dim + model->int8);
+    double lost = model->denormal * ((model->scaled ? sum_q : 0) + sum_k + sum_qk + dim + model->scaled);
     if (model->bf16) lost += model->normal * (sum_q + fabs(scale) * (sum_k + dim)); /* of a factor, and of each intermediate sum */
     return lost;
 }
@@ -43,7 +43,7 @@ double bound_cut(const bound_model *model, double max_q, double sum_k)
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added)
 {
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
-    const double roundings = (double)(model->dim_qk + 2 + model->int8);
+    const double roundings = (double)(model->dim_qk + 2 + model->scaled);
     double e = (gamma_of(roundings, u) + gamma_of(roundings, u_ref)) * dot + lost;
     if (model->softcap > 0 && stage >= ATTN_STAGE_CAPPED) { /* the slope of tanh is at most 1 */
         e += tanh_error * (u + u_ref) * fmin(dot, model->softcap);
@@ -212,7 +212,7 @@ void bound_add_key(const bound_model *model, const bound_weights *weights, int64
 /* A sum over keys, divided by a number of keys, which is exact. */
 static double output_elementwise(const bound_model *model, const bound_weights *weights, const bound_sums *sums, int64_t c)
 {
-    const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(2, DBL_EPSILON / 2);
+    const double divide = gamma_of(2 + model->dropout + model->scaled, model->unit) + gamma_of(2, DBL_EPSILON / 2);
     return sums->moved[c] + (weights->summing + divide) * (1 + weights->summing) * sums->mass[c] +
            2 * weights->flushed * sums->largest[c] + model->denormal * (2 * weights->visible + 5);
 }
@@ -232,10 +232,10 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
     if (!(moved < farthest)) moved = farthest;
     if (!(mass < sums->largest[c])) mass = sums->largest[c];
 
-    const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(1, DBL_EPSILON / 2);
+    const double divide = gamma_of(2 + model->dropout + model->scaled, model->unit) + gamma_of(1, DBL_EPSILON / 2);
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
     /* The product of a weight and a scale may be off by half the smallest number; that error is then multiplied by up to 127. */
-    const double lost = model->denormal * ((model->int8 ? 66 : 2) * weights->visible + 5);
+    const double lost = model->denormal * ((model->scaled ? 66 : 2) * weights->visible + 5);
     const double cut =
         cut_weight * model->unit * weights->max_scaled / weights->sum_low * (1 + 2 * weights->summing) * sums->integers[c];
     return bound + 2 * weights->flushed * sums->largest[c] + lost + cut;

@@ -23,7 +23,7 @@ typedef struct bound_model {
     int additions;    /* how many terms are added to a score: bias, ALiBi */
     double softcap;   /* 0: none */
     int dropout;      /* 1: weights are scaled by 1/(1-p) */
-    int int8;         /* 1: keys or values are int8 times a scale */
+    int scaled;       /* 1: keys or values are numbers times a scale: i8 and f8 */
     int fixed_point;  /* 1: in addition, queries and weights may be rounded to fixed point */
     int bf16;         /* 1: queries and keys are bf16 and may be multiplied as such, which flushes numbers below `normal` to 0 */
     int bands;        /* 1: values have a relative part, which is summed in bands of keys */
@@ -42,7 +42,7 @@ typedef struct bound_row {
     const double *lost;        /* what a score may lose by underflow: bound_lost */
     const double *added;       /* sum of the absolute values of the terms added to the score; NULL without additions */
     double sink;               /* -infinity: none */
-    const double *value_scale; /* with `fixed_point` and int8 values: their scales; else NULL */
+    const double *value_scale; /* with `fixed_point` and values of i8: their scales; else NULL */
 } bound_row;
 
 /* sum_q is |scale| sum_c |q_c|, sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */

@@ -174,17 +174,16 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
             lost[j] = e->S[first + j] == -INFINITY
                           ? 0
                           : lost_of(model, &q, sum_k[j], e->sum_qk[first + j]) + bound_cut(model, q.most, sum_k[j]);
-        const bound_row data = {.S = e->S + first,
-                                .lse = e->lse[row],
-                                .dot = e->dot + first,
-                                .lost = lost,
-                                .added = e->added ? e->added + first : NULL,
-                                .sink = r->normaliser == REF_BY_SOFTMAX_ONE ? 0
-                                        : e->ref.sink                       ? e->ref.sink[h]
-                                                                            : -INFINITY,
-                                .value_scale = model->fixed_point && e->in[TENSOR(v_scale)]
-                                                   ? e->in[TENSOR(v_scale)] + (b * r->Hkv + g) * r->Skv
-                                                   : NULL};
+        const bound_row data = {
+            .S = e->S + first,
+            .lse = e->lse[row],
+            .dot = e->dot + first,
+            .lost = lost,
+            .added = e->added ? e->added + first : NULL,
+            .sink = r->normaliser == REF_BY_SOFTMAX_ONE ? 0
+                    : e->ref.sink                       ? e->ref.sink[h]
+                                                        : -INFINITY,
+            .value_scale = model->fixed_point && e->fixed_values ? e->in[TENSOR(v_scale)] + (b * r->Hkv + g) * r->Skv : NULL};
         if (is_uniform(e, row)) prepare_uniform(model, e, row, weights, lost + r->Skv);
         else bound_prepare(model, &data, weights);
     }
@@ -213,7 +212,7 @@ static bound_model model_of(const expectation *e, int64_t block_kv)
     model.shift = e->ref.shift;
     model.softcap = e->ref.softcap;
     model.dropout = e->ref.Z != NULL;
-    model.int8 = e->int8;
+    model.scaled = e->scaled;
     model.bf16 = e->bf16;
     return model;
 }
@@ -222,7 +221,7 @@ int compare_outputs(comparison *c, const expectation *e, const outputs *got, int
 {
     const ref_problem *r = &e->ref;
     bound_model model = model_of(e, block_kv);
-    model.fixed_point = e->int8 && got->decoded;
+    model.fixed_point = (e->fixed_keys || e->fixed_values) && got->decoded;
     const int64_t values = r->B * r->Hkv * r->Skv * r->Dv;
     double *scratch = calloc((size_t)(r->Skv * 7 + r->Dv * 8 + values) + 1, sizeof *scratch);
     *c = (comparison){0};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "testing/memory/format.h"
 #include "testing/problem/problem.h"
 
 int64_t tensor_count(const int64_t size[4]) { return size[0] * size[1] * size[2] * size[3]; }
@@ -186,7 +187,7 @@ static int make_dropout(expectation *e, const attn_problem *p, const attn_call *
     return 1;
 }
 
-/* Dequantises int8 keys or values. */
+/* Multiplies the rows of keys or values by their scales. */
 static void apply_scales(const expectation *e, const attn_shape *s, int t, int of_scales, int64_t dim)
 {
     if (e->in[of_scales]) ref_dequantise(s->batch * s->heads_kv * s->len_kv, dim, e->in[t], e->in[of_scales], e->in[t]);
@@ -281,7 +282,9 @@ static int create(expectation *e, const attn_problem *p, const attn_tensors *all
         if (!(e->added = doubles(pairs))) return 0;
     if (e->in[TENSOR(score_matrix)]) tensors_extent(p, all, TENSOR(score_matrix), w);
     e->numbers_of_w = tensor_count(w);
-    e->int8 = all->k.dtype == ATTN_I8 || all->v.dtype == ATTN_I8;
+    e->scaled = all->k_scale.data || all->v_scale.data;
+    e->fixed_keys = all->k.dtype == ATTN_I8 || format_is_blocks(all->k.dtype);
+    e->fixed_values = all->v.dtype == ATTN_I8;
     e->bf16 = all->q.dtype == ATTN_BF16 && tensors_dtype(all, TENSOR(k)) == ATTN_BF16;
     apply_scales(e, s, TENSOR(k), TENSOR(k_scale), problem_dim_k(p));
     apply_scales(e, s, TENSOR(v), TENSOR(v_scale), s->dim_v);

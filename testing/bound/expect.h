@@ -23,8 +23,10 @@ typedef struct expectation {
     double *sum_k; /* [B][Hkv][Skv]: sum_c |k_jc|, and other factors that multiply underflow */
     int64_t numbers_of_w;
     attn_dtype compute;
-    int int8; /* keys or values are i8 */
-    int bf16; /* queries and keys are bf16 */
+    int scaled;       /* rows of keys or values have scales: i8 and f8 */
+    int fixed_keys;   /* keys are i8 or blocks: in decode, queries may be rounded to fixed point */
+    int fixed_values; /* values are i8: likewise weights */
+    int bf16;         /* queries and keys are bf16 */
 } expectation;
 
 /* The problem's scale, or its default: 1/sqrt(dim_qk) for dot products, else 1. */

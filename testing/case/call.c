@@ -123,12 +123,8 @@ static void draw_numbers(check_call *call, const check_case *c, random_state *ra
 static void set_types(attn_tensors *all, const check_case *c)
 {
     const attn_dtype index = c->index32 ? ATTN_I32 : ATTN_I64;
-    if (c->k_dtype) all->k.dtype = c->k_dtype;
-    if (c->v_dtype) all->v.dtype = c->v_dtype;
     if (c->o_dtype) all->o.dtype = c->o_dtype;
     if (c->bias_dtype && all->bias.data) all->bias.dtype = c->bias_dtype;
-    all->k_scale.data = all->k.dtype == ATTN_I8 ? ATTN_LATER : NULL;
-    all->v_scale.data = all->v.dtype == ATTN_I8 ? ATTN_LATER : NULL;
     for (int t = 0; t < TENSORS; t++)
         if (is_index(t) && tensors_has(all, t)) tensors_slot(all, t)->dtype = index;
 }

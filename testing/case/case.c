@@ -15,7 +15,7 @@ static const char *const memories[] = {"dense", "padded", "backward", "broadcast
 static const char *const indexes[] = {"i64", "i32", NULL};
 
 /* Explained by `attn check --help`. */
-static const char *const words[] = {"fill", "poison", "plant", "memory", "ktype", "vtype", "otype", "biastype", "index"};
+static const char *const words[] = {"fill", "poison", "plant", "memory", "otype", "biastype", "index"};
 enum { WORDS = sizeof words / sizeof *words };
 
 static attn_status choose(const char *name, const char *value, const char *const *choices, int *chosen, attn_error *error)
@@ -28,17 +28,15 @@ static attn_status choose(const char *name, const char *value, const char *const
     return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not one of its kinds (see attn check --help)", name, value);
 }
 
-/* stored: i8 and f8 are allowed, for keys and values. */
-static attn_status choose_dtype(const char *name, const char *value, int stored, attn_dtype *dtype, attn_error *error)
+static attn_status choose_dtype(const char *name, const char *value, attn_dtype *dtype, attn_error *error)
 {
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16, ATTN_I8, ATTN_F8_E4M3, ATTN_F8_E5M2};
-    for (size_t i = 0; i < sizeof types / sizeof *types - (stored ? 0 : 3); i++)
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(value, attn_dtype_name(types[i])) == 0) {
             *dtype = types[i];
             return ATTN_OK;
         }
-    return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not f32, f64, %s", name, value,
-                   stored ? "f16, bf16, i8, f8_e4m3 or f8_e5m2" : "f16 or bf16");
+    return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not f32, f64, f16 or bf16", name, value);
 }
 
 static attn_status set(check_case *c, int word, const char *value, attn_error *error)
@@ -63,14 +61,10 @@ static attn_status set(check_case *c, int word, const char *value, attn_error *e
         c->memory = (case_memory)kind;
         break;
     case 4:
-        return choose_dtype("ktype", value, 1, &c->k_dtype, error);
+        return choose_dtype("otype", value, &c->o_dtype, error);
     case 5:
-        return choose_dtype("vtype", value, 1, &c->v_dtype, error);
+        return choose_dtype("biastype", value, &c->bias_dtype, error);
     case 6:
-        return choose_dtype("otype", value, 0, &c->o_dtype, error);
-    case 7:
-        return choose_dtype("biastype", value, 0, &c->bias_dtype, error);
-    case 8:
         status = choose("index", value, indexes, &c->index32, error);
         break;
     default:
@@ -126,8 +120,6 @@ size_t case_print(const check_case *c, char *text, size_t size)
     if (c->poison) append(text, size, &whole, "poison", poisons[c->poison]);
     if (c->plant) append(text, size, &whole, "plant", plants[c->plant]);
     if (c->memory) append(text, size, &whole, "memory", memories[c->memory]);
-    if (c->k_dtype) append(text, size, &whole, "ktype", attn_dtype_name(c->k_dtype));
-    if (c->v_dtype) append(text, size, &whole, "vtype", attn_dtype_name(c->v_dtype));
     if (c->o_dtype) append(text, size, &whole, "otype", attn_dtype_name(c->o_dtype));
     if (c->bias_dtype) append(text, size, &whole, "biastype", attn_dtype_name(c->bias_dtype));
     if (c->index32) append(text, size, &whole, "index", "i32");

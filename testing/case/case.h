@@ -47,9 +47,9 @@ typedef struct check_case {
     case_poison poison;
     case_plant plant;
     case_memory memory;
-    attn_dtype k_dtype, v_dtype, o_dtype; /* 0: that of the problem */
-    attn_dtype bias_dtype;                /* 0: the compute type */
-    int index32;                          /* 1: lengths and offsets are i32 */
+    attn_dtype o_dtype;    /* 0: that of the problem */
+    attn_dtype bias_dtype; /* 0: the compute type */
+    int index32;           /* 1: lengths and offsets are i32 */
 } check_case;
 
 /* Like problem_parse and problem_print. */

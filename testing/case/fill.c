@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "testing/memory/element.h"
+#include "testing/memory/format.h"
 #include "testing/random/normal.h"
 
 typedef enum role { ROLE_Q = TENSOR(q), ROLE_K = TENSOR(k), ROLE_V = TENSOR(v) } role;
@@ -23,6 +24,7 @@ typedef struct setting {
 
 static double smallest_normal(attn_dtype dtype)
 {
+    if (format_is_blocks(dtype)) return 0x1p-14; /* of their steps, which are f16 */
     return dtype == ATTN_F16 ? 0x1p-14 : dtype == ATTN_F64 ? DBL_MIN : (double)FLT_MIN;
 }
 
@@ -83,17 +85,26 @@ static void fill_flows(check_call *call, random_state *random)
     normal_end(&run);
 }
 
-/* Rows as int8, with their scales. */
-static void fill_whole(const setting *s, role r, tensor *t, tensor *scales, normal_run *run)
+/* Rows as i8 or f8 with their scales, or as blocks; scales: without memory if rows have none. */
+static void fill_rows(const setting *s, role r, tensor *t, const tensor *scales, normal_run *run)
 {
-    double row[1024];
-    const int64_t dim = t->size[3] < 1024 ? t->size[3] : 1024;
+    enum { MOST = 1024 }; /* channels; more are repeated */
+    double row[MOST];
+    const attn_dtype dtype = t->layout.dtype;
+    const int64_t width = format_is_blocks(dtype) ? ATTN_BLOCK : 1, all = t->size[3] * width, dim = all < MOST ? all : MOST;
     for (int64_t b = 0; b < distinct(t, 0); b++)
         for (int64_t h = 0; h < distinct(t, 1); h++)
             for (int64_t i = 0; i < t->size[2]; i++) {
-                for (int64_t c = 0; c < dim; c++) row[c] = draw(s, r, i, c, run);
-                element_write(ATTN_F32, tensor_at(scales, b, h, i, 0), ref_quantise(dim, row, row));
-                for (int64_t c = 0; c < t->size[3]; c++) element_write(ATTN_I8, tensor_at(t, b, h, i, c), row[c % 1024]);
+                double most = 0;
+                for (int64_t c = 0; c < dim; c++) most = fmax(most, fabs(row[c] = draw(s, r, i, c, run)));
+                const double scale = scales->base ? format_scale(dtype, most) : 1;
+                if (scales->base) element_write(ATTN_F32, tensor_at(scales, b, h, i, 0), scale);
+                if (dtype == ATTN_I8) ref_quantise(dim, row, row);
+                for (int64_t c = 0; c < all; c += width) {
+                    void *to = tensor_at(t, b, h, i, c / width);
+                    if (width > 1) format_put_block(to, dtype, row + c % MOST);
+                    else element_write(dtype, to, dtype == ATTN_I8 ? row[c % MOST] : scale > 0 ? row[c % MOST] / scale : 0);
+                }
             }
 }
 
@@ -112,8 +123,8 @@ void fill_tensors(check_call *call, const check_case *c, random_state *random)
     for (int r = 0; r < 3; r++) {
         tensor *t = &call->in[r];
         s.tiny = smallest_normal(t->layout.dtype);
-        if (t->layout.dtype == ATTN_I8) {
-            fill_whole(&s, (role)r, t, &call->in[r == ROLE_K ? TENSOR(k_scale) : TENSOR(v_scale)], &run);
+        if (r != ROLE_Q && format_is_any(t->layout.dtype)) {
+            fill_rows(&s, (role)r, t, &call->in[r == ROLE_K ? TENSOR(k_scale) : TENSOR(v_scale)], &run);
             continue;
         }
         FOR_EACH_ELEMENT(t, b, h, i, e) { element_write(t->layout.dtype, tensor_at(t, b, h, i, e), draw(&s, (role)r, i, e, &run)); }
@@ -156,7 +167,9 @@ static void plant_in(tensor *t, random_state *random)
     for (int n = 0; n < 3; n++) {
         int64_t at[4];
         for (int axis = 0; axis < 4; axis++) at[axis] = random_below(random, t->size[axis]);
-        element_write(t->layout.dtype, tensor_at(t, at[0], at[1], at[2], at[3]), NAN);
+        void *element = tensor_at(t, at[0], at[1], at[2], at[3]);
+        if (format_is_blocks(t->layout.dtype)) format_put(element, t->layout.dtype, NAN);
+        else element_write(t->layout.dtype, element, NAN);
     }
 }
 
@@ -170,14 +183,20 @@ void fill_plant(check_call *call, const check_case *c, random_state *random)
 
 static void poison_element(const tensor *t, void *at, case_poison poison)
 {
+    static const uint16_t signal_f16 = 0x7c01;
     const attn_dtype dtype = t->layout.dtype;
     if (dtype == ATTN_I8) return; /* any byte is a valid number; its scale is poisoned instead */
+    if (format_is_blocks(dtype) && poison != POISON_ONES) {
+        format_put(at, dtype, poison == POISON_INF ? INFINITY : NAN);
+        if (poison == POISON_SIGNAL) memcpy(at, &signal_f16, sizeof signal_f16); /* its steps */
+        return;
+    }
     if (poison == POISON_NAN) element_write(dtype, at, NAN);
     if (poison == POISON_INF) element_write(dtype, at, INFINITY);
     if (poison == POISON_ONES) memset(at, 0xff, attn_dtype_size(dtype));
     if (poison ==
         POISON_SIGNAL) { /* a signalling NaN: infinity with the lowest bit set, written as an integer so that nothing quiets it */
-        const uint16_t half = dtype == ATTN_F16 ? 0x7c01 : 0x7f81;
+        const uint16_t half = dtype == ATTN_F16 ? signal_f16 : 0x7f81;
         const uint32_t single = 0x7f800001;
         const uint64_t wide = 0x7ff0000000000001;
         const void *bits = dtype == ATTN_F64   ? (const void *)&wide

@@ -72,7 +72,7 @@ int place_tensor(tensor *to, check_call *call, int t, const check_case *c, int64
     attn_output *slot = tensors_slot(&call->tensors, t);
     tensor_plan plan = plan_of(c, kind_of(p->op, t), array);
     int64_t size[4];
-    tensors_shape(p, &call->tensors, t, size);
+    tensors_elements(p, &call->tensors, t, size);
     if (packed) size[0] = 1, size[2] = tokens;
     const int *order = plan.order, natural = packed ? 2 : 1; /* the second axis of the dense layout: heads, or packed tokens */
     const int plain = array ? !slot->stride[2] && !slot->stride[3] : c->memory == MEMORY_DENSE && order[1] == natural;

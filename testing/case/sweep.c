@@ -3,6 +3,7 @@
 #include "sweep.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "sweep_options.h"
 
@@ -11,8 +12,7 @@
 static const int64_t widths[] = {1, 8, 31, 32, 40, 64, 80, 96, 128, 160, 256, 576};
 static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {6, 3}};
 static const int types[] = {SPEC_F32, SPEC_F64, SPEC_F32, SPEC_F16, SPEC_F64, SPEC_BF16};
-/* The last three are only for keys and values, and forward. */
-static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8, ATTN_F8_E4M3, ATTN_F8_E5M2};
+static const attn_dtype outputs[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
 
 typedef struct generator {
     sweep *list;
@@ -84,7 +84,9 @@ static check_case draw_sizes(generator *g, random_state *r)
     return c;
 }
 
-/* Draws everything but sizes and options. */
+static int64_t whole_blocks(int64_t dim) { return dim > 0 && dim < ATTN_BLOCK ? ATTN_BLOCK : dim - dim % ATTN_BLOCK; }
+
+/* Draws everything but options, and sizes up to blocks. */
 static void draw_rest(check_case *c, random_state *r)
 {
     static const double scales[] = {0, -0.3, 1, 0.05, 2.5};
@@ -99,9 +101,11 @@ static void draw_rest(check_case *c, random_state *r)
     c->memory = (case_memory)random_below(r, MEMORY_KINDS);
     c->index32 = (int)random_below(r, 2);
     if (s->dtype != SPEC_F64 && random_below(r, 4) == 0) {
-        c->k_dtype = stored[random_below(r, COUNT(stored))];
-        c->v_dtype = stored[random_below(r, COUNT(stored))];
-        c->o_dtype = stored[random_below(r, COUNT(stored) - 3)];
+        s->k_type = (int)random_between(r, SPEC_STORED_F32, SPEC_STORED_KINDS - 1);
+        s->v_type = (int)random_between(r, SPEC_STORED_F32, SPEC_STORED_KINDS - 1);
+        if (s->k_type >= SPEC_STORED_Q8_0) s->shape.dim_qk = whole_blocks(s->shape.dim_qk);
+        if (s->v_type >= SPEC_STORED_Q8_0) s->shape.dim_v = whole_blocks(s->shape.dim_v);
+        c->o_dtype = outputs[random_below(r, COUNT(outputs))];
     }
     if (s->bias && random_below(r, 2)) c->bias_dtype = (attn_dtype)random_between(r, ATTN_F32, ATTN_BF16);
     if (!s->bias && c->plant == PLANT_BIAS) c->plant = PLANT_NONE;
@@ -242,9 +246,10 @@ static void shrink_matrix(attn_shape *s)
 /* Repairs combinations that overrides left inconsistent. */
 static void make_consistent(check_case *c)
 {
-    if (c->spec.op != SPEC_FORWARD && c->k_dtype >= ATTN_I8) c->k_dtype = ATTN_DTYPE_DEFAULT;
-    if (c->spec.op != SPEC_FORWARD && c->v_dtype >= ATTN_I8) c->v_dtype = ATTN_DTYPE_DEFAULT;
-    if (c->spec.dtype == SPEC_F64) c->k_dtype = c->v_dtype = c->o_dtype = ATTN_DTYPE_DEFAULT;
+    problem_spec *s = &c->spec;
+    if (s->op != SPEC_FORWARD && s->k_type >= SPEC_STORED_I8) s->k_type = SPEC_STORED_LIKE_Q;
+    if (s->op != SPEC_FORWARD && s->v_type >= SPEC_STORED_I8) s->v_type = SPEC_STORED_LIKE_Q;
+    if (s->dtype == SPEC_F64) s->k_type = s->v_type = SPEC_STORED_LIKE_Q, c->o_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.op == SPEC_JVP || c->spec.op == SPEC_DOUBLE_BACKWARD) { /* these support only dot products and softmax */
         c->spec.score[0] = c->spec.rel[0] = 0;
         c->spec.w = c->spec.normaliser = 0;
@@ -252,11 +257,16 @@ static void make_consistent(check_case *c)
         c->spec.shared &= SPEC_SHARED_TABLE;
     }
     if (c->spec.w || c->spec.score[0] == 'g' || c->spec.score[0] == 'm') shrink_matrix(&c->spec.shape);
+    const int64_t channels = strncmp(s->score, "general/", 8) == 0 ? problem_after_slash(s->score) : s->shape.dim_qk;
+    if (s->k_type >= SPEC_STORED_Q8_0 && channels % ATTN_BLOCK != 0) s->k_type = SPEC_STORED_I8;
+    if (s->v_type >= SPEC_STORED_Q8_0 && s->shape.dim_v % ATTN_BLOCK != 0) s->v_type = SPEC_STORED_I8;
     /* With dropout, a NaN may meet a weight that is 0, dropped or by underflow, and so reach nothing. */
     if (c->spec.dropout > 0) c->plant = PLANT_NONE;
     /* Values beyond f16 are infinite, and 0 times infinity differs from what the reference has for a weight of 1e-50. */
-    const int narrow = c->spec.dtype == SPEC_F16 || c->v_dtype == ATTN_F16 || c->v_dtype >= ATTN_F8_E4M3 || c->o_dtype == ATTN_F16;
+    const int narrow =
+        c->spec.dtype == SPEC_F16 || s->v_type == SPEC_STORED_F16 || s->v_type >= SPEC_STORED_F8_E4M3 || c->o_dtype == ATTN_F16;
     if (narrow && c->fill == FILL_SPREAD) c->fill = FILL_NORMAL;
+    (void)problem_check(s, NULL); /* types in their shortest form */
 }
 
 int sweep_create(sweep *s, sweep_tile tile, uint64_t seed, int thorough)

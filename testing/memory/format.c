@@ -52,3 +52,24 @@ void format_put(void *element, attn_dtype dtype, double x)
         to[i] = (unsigned char)(word >> 56);
     }
 }
+
+void format_put_block(void *block, attn_dtype dtype, const double *x)
+{
+    unsigned char *to = block, *steps_to = to + head_of(dtype);
+    int steps[REF_BLOCK];
+    double d, m;
+    ref_block_steps(format_of(dtype), x, steps, &d, &m);
+    (void)attn_convert(1, &d, ATTN_F64, to, ATTN_F16, NULL);
+    if (dtype == ATTN_Q4_1) (void)attn_convert(1, &m, ATTN_F64, to + 2, ATTN_F16, NULL);
+    for (int c = 0; c < REF_BLOCK / 2; c++) {
+        const int low = steps[c], high = steps[c + REF_BLOCK / 2];
+        if (dtype == ATTN_Q8_0) steps_to[c] = (unsigned char)low, steps_to[c + REF_BLOCK / 2] = (unsigned char)high;
+        else steps_to[c] = (unsigned char)(low | high << 4);
+    }
+}
+
+double format_scale(attn_dtype dtype, double most)
+{
+    const double largest = dtype == ATTN_I8 ? 127 : ref_f8_value(format_of(dtype), dtype == ATTN_F8_E4M3 ? 0x7e : 0x7b);
+    return (double)(float)(most / largest);
+}

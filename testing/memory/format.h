@@ -16,5 +16,9 @@ ref_format format_of(attn_dtype dtype);                 /* f8 or blocks */
 double format_get(const void *element, attn_dtype dtype, int64_t channel);
 /* The nearest f8; a block of arbitrary steps that all depend on x, NaN and infinite if x is. */
 void format_put(void *element, attn_dtype dtype, double x);
+/* The block of REF_BLOCK numbers, quantised by ref/. */
+void format_put_block(void *block, attn_dtype dtype, const double *x);
+/* The scale of a row of i8 or f8 whose largest number has this size: that number becomes the largest of the type. */
+double format_scale(attn_dtype dtype, double most);
 
 #endif

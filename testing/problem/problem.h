@@ -26,6 +26,22 @@ typedef enum spec_op {
     SPEC_LINEAR_BACKWARD
 } spec_op;
 typedef enum spec_dtype { SPEC_F32, SPEC_F64, SPEC_F16, SPEC_BF16, SPEC_INT8 } spec_dtype; /* int8: k and v, with scales; f32 */
+/* Of keys and of values: the order is that of the words in problem_rules.c.  i8 and f8 have a scale for each row. */
+typedef enum spec_stored {
+    SPEC_STORED_LIKE_Q,
+    SPEC_STORED_F32,
+    SPEC_STORED_F16,
+    SPEC_STORED_BF16,
+    SPEC_STORED_I8,
+    SPEC_STORED_F8_E4M3,
+    SPEC_STORED_F8_E5M2,
+    SPEC_STORED_F8_E4M3_UNSCALED,
+    SPEC_STORED_F8_E5M2_UNSCALED,
+    SPEC_STORED_Q8_0,
+    SPEC_STORED_Q4_0,
+    SPEC_STORED_Q4_1,
+    SPEC_STORED_KINDS
+} spec_stored;
 typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_BOTTOM_RIGHT, SPEC_CAUSAL_OFFSET } spec_causal;
 typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTOM_RIGHT } spec_align;
 typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE } spec_offset;
@@ -51,6 +67,8 @@ typedef struct problem_spec {
     int op;           /* spec_op */
     int dtype;        /* spec_dtype */
     attn_shape shape; /* -1: not specified */
+    int k_type;       /* spec_stored; both I8 in f32 is int8, which problem_check makes of it */
+    int v_type;
 
     int causal;      /* spec_causal; problem_check turns OFFSET into TOP_LEFT, which an offset overrides */
     int align;       /* spec_align: positions of queries, for windows without causal */
@@ -159,11 +177,11 @@ attn_status problem_parse(const char *text, problem_spec *spec, attn_error *erro
 size_t problem_print(const problem_spec *spec, char *text, size_t size);
 
 /* Checks a spec (problem_check) and converts it to a problem of the library and its tensors.  Present tensors are ATTN_LATER:
- * dense, of one storage type, in the order of `layout`; mask and bias with broadcast strides; lengths and offsets i64.  offset=N
- * becomes the tensor offset_q, which the caller fills with N.  ATTN_ERR_UNSUPPORTED names the first word that this version does not
- * support; ATTN_ERR_SHAPE: sizes whose product overflows. Packed tensors are dense, with tokens outermost.  bwd has the gradients
- * of q, k and v; of the bias, slopes, sink and scale with dbias, dslopes, dsink and dscale; and of the weights of a score.  jvp has
- * tangents of q, k, v and the bias, if there is one; so has bwd2, the gradient of bwd. */
+ * dense, of one storage type but for keys and values, in the order of `layout`; mask and bias with broadcast strides; lengths and
+ * offsets i64.  offset=N becomes the tensor offset_q, which the caller fills with N.  ATTN_ERR_UNSUPPORTED names the first word
+ * that this version does not support; ATTN_ERR_SHAPE: sizes whose product overflows. Packed tensors are dense, with tokens
+ * outermost.  bwd has the gradients of q, k and v; of the bias, slopes, sink and scale with dbias, dslopes, dsink and dscale; and
+ * of the weights of a score.  jvp has tangents of q, k, v and the bias, if there is one; so has bwd2, the gradient of bwd. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_tensors *tensors, attn_error *error);
 
 /* The meaning of score= and rel=. */
@@ -190,5 +208,9 @@ int64_t problem_blocks(int64_t length, int64_t block);
 
 /* The storage type of the tensors; f32 if keys and values are int8. */
 attn_dtype problem_dtype(const problem_spec *spec);
+/* The spec_stored of TENSOR(k) or TENSOR(v), with int8 and the type of q resolved; its type, and 1 if its rows have scales. */
+int problem_stored(const problem_spec *spec, int t);
+attn_dtype problem_stored_dtype(const problem_spec *spec, int t);
+int problem_stored_scaled(const problem_spec *spec, int t);
 
 #endif

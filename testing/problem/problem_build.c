@@ -9,6 +9,19 @@
 #include "tensors.h"
 #include "testing/text/failure.h"
 
+/* int8 is f32 with keys and values of i8; what keys and values have anyway needs no word. */
+static void normalise_types(problem_spec *spec)
+{
+    if (!spec->k_type && !spec->v_type) return;
+    const int k = problem_stored(spec, TENSOR(k)), v = problem_stored(spec, TENSOR(v));
+    if (spec->dtype == SPEC_INT8) spec->dtype = SPEC_F32;
+    if (spec->dtype == SPEC_F32 && k == SPEC_STORED_I8 && v == SPEC_STORED_I8) spec->dtype = SPEC_INT8;
+    spec->k_type = spec->v_type = SPEC_STORED_LIKE_Q;
+    const int usual = problem_stored(spec, TENSOR(k));
+    if (k != usual) spec->k_type = k;
+    if (v != usual) spec->v_type = v;
+}
+
 attn_status problem_check(problem_spec *spec, attn_error *error)
 {
     const char *other = spec->align ? "align" : spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT ? "causal=bottom-right" : NULL;
@@ -22,6 +35,7 @@ attn_status problem_check(problem_spec *spec, attn_error *error)
     }
     if (spec->window && spec->sparse[0])
         return failure(error, ATTN_ERR_ARGUMENT, "window and sparse=%s both define a window", spec->sparse);
+    normalise_types(spec);
     if (spec->align == SPEC_ALIGN_TOP_LEFT) spec->align = SPEC_ALIGN_NONE;
     return problem_check_terms(spec, error);
 }
@@ -98,8 +112,8 @@ static void request_outputs(const problem_spec *spec, const attn_problem *p, att
                     {TENSOR(page_table), spec->page != 0},
                     {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
                     {TENSOR(block_mask), spec->block},
-                    {TENSOR(k_scale), spec->dtype == SPEC_INT8},
-                    {TENSOR(v_scale), spec->dtype == SPEC_INT8},
+                    {TENSOR(k_scale), problem_stored_scaled(spec, TENSOR(k))},
+                    {TENSOR(v_scale), problem_stored_scaled(spec, TENSOR(v))},
                     {TENSOR(alibi_slopes), spec->alibi},
                     {TENSOR(sink), spec->sink},
                     {TENSOR(grad_lse), spec->dlse},
@@ -121,7 +135,7 @@ static void request_outputs(const problem_spec *spec, const attn_problem *p, att
 static attn_status lay(const attn_problem *p, attn_tensors *all, int t, const int order[4], int one, attn_error *error)
 {
     int64_t size[4];
-    tensors_shape(p, all, t, size);
+    tensors_elements(p, all, t, size);
     if (!tensors_has(all, t) || tensors_lay(tensors_slot(all, t), size, order, one)) return ATTN_OK;
     return failure(error, ATTN_ERR_SHAPE, "a tensor of %lld x %lld x %lld x %lld elements is too large", (long long)size[0],
                    (long long)size[1], (long long)size[2], (long long)size[3]);
@@ -137,12 +151,12 @@ static attn_status lay_all(const problem_spec *spec, const attn_problem *p, attn
         const int primal = tensors_about(t)->gradient_of, like = primal >= 0 ? primal : t;
         if (!tensors_has(all, t)) continue;
         if (like == TENSOR(q) || like == TENSOR(k) || like == TENSOR(v) || like == TENSOR(o)) tensors_slot(all, t)->dtype = stored;
+        if (t == TENSOR(k) || t == TENSOR(v)) tensors_slot(all, t)->dtype = problem_stored_dtype(spec, t);
         /* Packed tensors have tokens outermost anyway. */
         if (spec->order == SPEC_BSHD && !tensors_are_packed(all, t) && tensors_packs(t) &&
             tensors_about(t)->axes[3] != ATTN_AXIS_ONE)
             status = lay(p, all, t, bshd, 0, error);
     }
-    if (spec->dtype == SPEC_INT8) all->k.dtype = all->v.dtype = ATTN_I8;
     if (status == ATTN_OK) status = lay(p, all, TENSOR(mask), bhsd, spec->mask_one, error);
     if (status == ATTN_OK) status = lay(p, all, TENSOR(block_mask), bhsd, spec->block_one, error);
     if (status == ATTN_OK) status = lay(p, all, TENSOR(bias), bhsd, spec->bias_one, error);

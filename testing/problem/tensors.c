@@ -8,6 +8,7 @@
 
 #include "problem.h"
 #include "testing/memory/element.h"
+#include "testing/memory/format.h"
 
 /* ---- the table ---- */
 
@@ -212,9 +213,15 @@ int tensors_broadcasts(const attn_tensors *all, int t, int axis)
     return stride[axis] == ATTN_BROADCAST || stride[axis] == 0;
 }
 
+void tensors_elements(const attn_problem *p, const attn_tensors *all, int t, int64_t shape[4])
+{
+    tensors_shape(p, all, t, shape);
+    shape[3] = format_elements(tensors_dtype(all, t), shape[3]);
+}
+
 void tensors_extent(const attn_problem *problem, const attn_tensors *all, int t, int64_t shape[4])
 {
-    tensors_shape(problem, all, t, shape);
+    tensors_elements(problem, all, t, shape);
     for (int axis = 0; axis < 4; axis++)
         if (tensors_broadcasts(all, t, axis) && shape[axis] > 1) shape[axis] = 1;
 }
@@ -224,7 +231,7 @@ void tensors_strides(const attn_problem *problem, const attn_tensors *all, int t
     const int64_t *given = tensors_at(all, t)->stride;
     const int dense = !given[0] && !given[1] && !given[2] && !given[3], packed = tensors_are_packed(all, t);
     int64_t shape[4], step = 1;
-    tensors_shape(problem, all, t, shape);
+    tensors_elements(problem, all, t, shape);
     for (int axis = 3; axis >= 0; axis--) {
         const int one = tensors_broadcasts(all, t, axis);
         stride[axis] = one ? 0 : dense ? step : given[axis];
@@ -251,7 +258,7 @@ void tensors_read(const attn_problem *problem, const attn_tensors *all, int t, c
 {
     const attn_dtype dtype = tensors_dtype(all, t);
     const char *base = tensors_at(all, t)->data;
-    const int64_t bytes = (int64_t)attn_dtype_size(dtype);
+    const int64_t bytes = (int64_t)attn_dtype_size(dtype), width = format_is_blocks(dtype) ? ATTN_BLOCK : 1;
     int64_t s[4];
     tensors_strides(problem, all, t, s);
     for (int64_t b = 0; b < shape[0]; b++)
@@ -259,6 +266,7 @@ void tensors_read(const attn_problem *problem, const attn_tensors *all, int t, c
             for (int64_t i = 0; i < shape[2]; i++)
                 for (int64_t c = 0; c < shape[3]; c++) {
                     const int64_t first = begin ? begin[b] * s[2] : b * s[0], absent = begin && begin[b] + i >= begin[b + 1];
-                    *to++ = absent ? 0 : element_read(dtype, base + (first + h * s[1] + i * s[2] + c * s[3]) * bytes);
+                    const char *at = base + (first + h * s[1] + i * s[2] + c / width * s[3]) * bytes;
+                    *to++ = absent ? 0 : width > 1 ? format_get(at, dtype, c % width) : element_read(dtype, at);
                 }
 }

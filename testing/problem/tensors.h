@@ -49,11 +49,13 @@ attn_dtype tensors_compute(const attn_tensors *all);
 /* The four sizes, regardless of broadcasting; for a gradient that is written, 1 where its tensor broadcasts.  Packed tensors have
  * an entry of the greatest length for each sequence.  0: a list whose length the problem does not determine. */
 void tensors_shape(const attn_problem *problem, const attn_tensors *all, int t, int64_t shape[4]);
+/* The same with blocks of channels, if t is stored in those, in place of channels: what its strides count. */
+void tensors_elements(const attn_problem *problem, const attn_tensors *all, int t, int64_t shape[4]);
 /* The size of an axis that every kind of attention has; 1 for any other. */
 int64_t tensors_axis(const attn_shape *shape, attn_axis axis);
 /* 1 if the axis broadcasts. */
 int tensors_broadcasts(const attn_tensors *all, int t, int axis);
-/* tensors_shape with 1 on axes that broadcast: the elements in memory, unless packed. */
+/* tensors_elements with 1 on axes that broadcast: the elements in memory, unless packed. */
 void tensors_extent(const attn_problem *problem, const attn_tensors *all, int t, int64_t shape[4]);
 /* Strides in elements; 0 on axes that broadcast.  Packed: [token, head, channel] if no strides are given. */
 void tensors_strides(const attn_problem *problem, const attn_tensors *all, int t, int64_t stride[4]);

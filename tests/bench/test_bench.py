@@ -52,7 +52,7 @@ class Json(unittest.TestCase):
         "bwd:f32:hq2:sq48:d16:softcap=5:alibi:sink:dropout=0.1:bias:dbias",
         "bwd:f16:b3:hq2:sq20:d8:packed",
         "fwd:f32:hq2:sq8:d8:offset=3:weights:layout=bshd:seed=4",
-        "fwd:bf16:b3:hq2:sq20:skv50:d8:causal=bottom-right:lens=kv:spread=log:ragged=mixed:page=4:schedule",
+        "fwd:bf16:b3:hq2:sq20:skv50:d32:ktype=q8_0:vtype=f8_e4m3:causal=bottom-right:lens=kv:spread=log:ragged=mixed:page=4:schedule",
     ]
 
     @classmethod
@@ -84,6 +84,13 @@ class Json(unittest.TestCase):
             self.assertIn(row["bound"], ("fma", "stream"))
             self.assertIn(row["stream"], ("L2", "L3", "memory"))
             self.assertGreaterEqual(row["samples"], 1)
+
+    def test_bytes_of_formats(self):
+        """Bytes of 2 heads x 64 rows of 64 channels: blocks of 32, and scales of rows."""
+        row = {"bf16": 128, "i8": 68, "f8_e5m2": 68, "f8_e5m2-unscaled": 64, "q8_0": 68, "q4_0": 36, "q4_1": 40}
+        kinds = [("q8_0", "i8"), ("q4_0", "f8_e5m2"), ("q4_1", "f8_e5m2-unscaled"), ("bf16", "q4_0")]
+        for (k, v), result in zip(kinds, measured(*(f"fwd:f16:hq2:sq1:skv64:d64:ktype={k}:vtype={v}" for k, v in kinds))["results"]):
+            self.assertEqual(result["tensor_bytes"], 2 * 2 * 64 * 2 + 2 * 64 * (row[k] + row[v]), result["problem"])
 
     def test_percentiles_are_ordered(self):
         for row in self.whole["results"]:

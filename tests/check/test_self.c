@@ -385,7 +385,7 @@ static void wrong_words_are_rejected(void **state)
     (void)state;
     static const char *const rows[][2] = {
         {"fwd:f32:sq4:d8:fill=hugh", "fill=hugh is not one of its kinds (see attn check --help)"},
-        {"fwd:f32:sq4:d8:ktype=i16", "ktype=i16 is not f32, f64, f16, bf16, i8, f8_e4m3 or f8_e5m2"},
+        {"fwd:f32:sq4:d8:ktype=i16", "ktype: unknown value 'i16' (nearest: f16, bf16, i8)"},
         {"fwd:f32:sq4:d8:otype=i8", "otype=i8 is not f32, f64, f16 or bf16"},
         {"fwd:f32:sq4:d8:poison=nan:poison=inf", "poison is given twice"},
     };

@@ -54,6 +54,9 @@ static void canonical_strings(void **state)
         "bwd:f32:sq9:d8:rel=shaw-values/3:drel",
         "decode:int8:sq1:skv9:d8",
         "jvp:f64:sq9:d8:scale=0.30000000000000004",
+        "fwd:bf16:sq9:d64:dv32:ktype=q8_0:vtype=q4_0",
+        "fwd:f16:sq9:d8:ktype=f8_e5m2-unscaled:vtype=f8_e4m3:packed",
+        "fwd:f32:sq9:d8:vtype=i8",
     };
     for (size_t k = 0; k < COUNT(same); k++) prints(same[k], same[k]);
 }
@@ -69,6 +72,10 @@ static void defaults_and_order(void **state)
     prints("sq9:d8:align=top-left:window=1,2", "fwd:f32:sq9:d8:window=1,2");
     prints("sq9:d8:lens=both:scale=5e-1", "fwd:f32:sq9:d8:lens:scale=0.5");
     prints("schedule:sq9:d8:page=04:ragged=random:lens=kv:spread=even", "fwd:f32:sq9:d8:lens=kv:ragged:page=4:schedule");
+    prints("vtype=i8:sq9:d8:ktype=i8", "fwd:int8:sq9:d8"); /* the type of q, and int8, need no words */
+    prints("int8:sq9:d8:ktype=f16", "fwd:f32:sq9:d8:ktype=f16:vtype=i8");
+    prints("int8:sq9:d8:ktype=f32:vtype=f32", "fwd:f32:sq9:d8");
+    prints("bf16:sq9:d8:ktype=bf16:vtype=f32", "fwd:bf16:sq9:d8:vtype=f32");
     prints("sq9:d8:page=0:ragged=mixed", "fwd:f32:sq9:d8:ragged=mixed");
     prints("sq09223372036854775807:d0", "fwd:f32:sq9223372036854775807:d0");
 }
@@ -124,6 +131,9 @@ static void rejects(void **state)
         {"sq9:d8:page=-1", "page: '-1' is not a number of tokens (an integer above 0; 0 is off)"},
         {"sq9:d8:ragged=all", "ragged: unknown value 'all' (nearest: random, mixed)"},
         {"sq9:d8:lens:spread=wide", "spread: unknown value 'wide' (nearest: even, log)"},
+        {"sq9:d8:ktype", "ktype needs a value: ktype=TYPE"},
+        {"sq9:d8:ktype=q4_2", "ktype: unknown value 'q4_2' (nearest: q4_0, q4_1, q8_0)"},
+        {"sq9:d8:vtype=f64", "vtype: unknown value 'f64' (nearest: f32, f16, bf16)"},
         {"sq9:d8:block", "block needs a value: block=Q,K[/P]"},
         {"sq9:d8:block=0,4", "block: '0,4' is not Q,K (two integers above 0)"},
         {"sq9:d8:block=4/0.5,4", "block: '4/0.5,4' is not Q,K (two integers above 0)"},
@@ -295,6 +305,36 @@ static void builds_problems(void **state)
     assert_int_equal(b.p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
 }
 
+/* Types of keys and values, with scales of rows; strides count blocks. */
+static void builds_formats(void **state)
+{
+    static const struct {
+        const char *word;
+        attn_dtype dtype;
+        int scaled;
+    } rows[] = {{"f32", ATTN_F32, 0},         {"f16", ATTN_F16, 0},
+                {"bf16", ATTN_BF16, 0},       {"i8", ATTN_I8, 1},
+                {"f8_e4m3", ATTN_F8_E4M3, 1}, {"f8_e4m3-unscaled", ATTN_F8_E4M3, 0},
+                {"f8_e5m2", ATTN_F8_E5M2, 1}, {"f8_e5m2-unscaled", ATTN_F8_E5M2, 0},
+                {"q8_0", ATTN_Q8_0, 0},       {"q4_0", ATTN_Q4_0, 0},
+                {"q4_1", ATTN_Q4_1, 0}};
+    (void)state;
+    assert_int_equal(COUNT(rows), SPEC_STORED_KINDS - 1);
+    for (size_t n = 0; n < COUNT(rows); n++)
+        for (int of_k = 0; of_k < 2; of_k++) {
+            char text[80];
+            snprintf(text, sizeof text, "bf16:hq2:sq3:skv5:d64:%ctype=%s:layout=bshd", of_k ? 'k' : 'v', rows[n].word);
+            const building b = built(text);
+            const attn_input *of = of_k ? &b.t.k : &b.t.v, *other = of_k ? &b.t.v : &b.t.k;
+            const int64_t row = rows[n].dtype >= ATTN_Q8_0 ? 2 : 64;
+            assert_int_equal(of->dtype, rows[n].dtype);
+            assert_int_equal(other->dtype, ATTN_BF16);
+            assert_int_equal((of_k ? &b.t.k_scale : &b.t.v_scale)->data != NULL, rows[n].scaled);
+            assert_null((of_k ? &b.t.v_scale : &b.t.k_scale)->data);
+            assert_memory_equal(of->stride, ((int64_t[4]){5 * 2 * row, row, 2 * row, 1}), sizeof of->stride);
+        }
+}
+
 /* Every option of the core, gradients, tangents and double backward. */
 static void builds_what_the_library_has(void **state)
 {
@@ -431,6 +471,7 @@ int main(void)
         cmocka_unit_test(names_what_is_missing),
         cmocka_unit_test(names_words_of_linear_attention),
         cmocka_unit_test(builds_problems),
+        cmocka_unit_test(builds_formats),
         cmocka_unit_test(builds_what_the_library_has),
         cmocka_unit_test(rejects_sizes_that_overflow),
         cmocka_unit_test(prints_into_small_memory),
