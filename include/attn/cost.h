@@ -22,16 +22,21 @@ typedef struct attn_cost_problem {
     size_t struct_size; /* sizeof(attn_cost_problem) */
     attn_cost_method method;
     attn_shape shape;
-    attn_dtype dtype;      /* of q, k, v, o and a matrix of scores: f32 (default), f64, f16 or bf16 */
+    attn_dtype dtype;      /* of q, o and a matrix of scores: f32 (default), f64, f16 or bf16 */
     double pairs;          /* visible pairs of a query and a key, over all heads; 0: all pairs */
     int64_t features;      /* linear: of the feature map; 0: dim_qk */
     int64_t rank;          /* channels of a latent cache (multi-head latent attention); 0: none */
     int64_t fast_elements; /* tiled: how many numbers the fast memory of one core holds; 0: all of them */
-    int64_t reserved[4];   /* must be 0 */
+    attn_dtype k_dtype;    /* of k; 0: dtype; otherwise also i8, f8 or blocks (softmax attention only) */
+    attn_dtype v_dtype;    /* of v */
+    int k_scaled;          /* 1: each row of k has a scale in f32, as rows of i8 always have; only with f8 and i8 */
+    int v_scaled;          /* likewise of v */
+    int64_t reserved[2];   /* must be 0 */
 } attn_cost_problem;
 
 /*
- * With B, Hq, Hkv, Sq, Skv, D, Dv the sizes, s the bytes of a number, F features, and M fast_elements:
+ * With B, Hq, Hkv, Sq, Skv, D, Dv the sizes, s the bytes of a number, F features, M fast_elements, and R the bytes of a row of k
+ * and one of v with their scales, which are s (D + Dv) without types of their own:
  *
  *      operations   tiled, matrix   2 (D + Dv) pairs                          (both products; the softmax is not counted)
  *                   linear          2 F Dv (B Hkv Skv + B Hq Sq)              (the state, and reading it)
@@ -47,11 +52,11 @@ typedef struct attn_cost {
     double pairs;               /* the visible ones */
     double operations;          /* forward */
     double backward_operations; /* softmax: 2.5 times that, five products instead of two; linear: twice */
-    double qkv_bytes;           /* s B (Hq Sq D + Hkv Skv (D + Dv)) */
+    double qkv_bytes;           /* B (s Hq Sq D + Hkv Skv R) */
     double output_bytes;        /* s B Hq Sq Dv */
     double matrix_bytes;        /* s scores: size of the matrix, whether or not the method has one */
     double lse_bytes;           /* 4 B Hq Sq, or 8 */
-    double cache_bytes;         /* s B Skv Hkv (D + Dv): keys and values kept for decoding */
+    double cache_bytes;         /* B Skv Hkv R: keys and values kept for decoding */
     double latent_bytes;        /* s B Skv rank, instead of cache_bytes */
     double state_bytes;         /* s B Hkv F Dv */
     double extra_bytes;         /* what the method needs besides q, k, v and o: the matrix, lse or the state */

@@ -25,6 +25,12 @@ def test_formulas(dtype, size):
     assert linear.backward_operations == 2 * linear.operations
 
 
+@pytest.mark.parametrize("k, v, k_scaled, row", [("i8", "f16", False, 68 + 64), ("f8_e4m3", "i8", True, 68 + 36), ("q8_0", "q4_0", False, 68 + 18)])
+def test_formats(k, v, k_scaled, row):
+    found = cost.estimate(**SIZES, dtype="bf16", k_dtype=k, v_dtype=v, k_scaled=k_scaled)
+    assert found.cache_bytes == 2 * 300 * 2 * row and found.qkv_bytes == 2 * 2 * 8 * 100 * 64 + found.cache_bytes
+
+
 def test_claims():
     assert cost.estimate(len_q=4096, dim_qk=64).matrix_bytes == 64 * 2**20
     assert cost.estimate(len_q=8192, heads_q=32, dim_qk=64, dtype=np.float16).matrix_bytes == 2 * 32 * 8192**2

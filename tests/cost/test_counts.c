@@ -164,6 +164,37 @@ static void test_variance_of_scores(void **state)
     }
 }
 
+/* Bytes of a key and its value, with the scales of their rows; a cache that is read more than once; matrices are of dtype. */
+static void test_formats(void **state)
+{
+    static const struct {
+        attn_dtype k, v;
+        int k_scaled, v_scaled, row; /* row: bytes of 64 channels of k and 32 of v */
+    } rows[] = {{ATTN_DTYPE_DEFAULT, ATTN_DTYPE_DEFAULT, 0, 0, 192},
+                {ATTN_F32, ATTN_F16, 0, 0, 320},
+                {ATTN_I8, ATTN_I8, 0, 1, 104},
+                {ATTN_F8_E4M3, ATTN_F8_E5M2, 1, 0, 100},
+                {ATTN_Q8_0, ATTN_Q4_0, 0, 0, 86},
+                {ATTN_Q4_1, ATTN_Q8_0, 0, 0, 74}};
+    (void)state;
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        attn_cost_problem p = {.struct_size = sizeof p,
+                               .shape = {2, 4, 2, 100, 300, 64, 32},
+                               .dtype = ATTN_BF16,
+                               .k_dtype = rows[n].k,
+                               .v_dtype = rows[n].v,
+                               .k_scaled = rows[n].k_scaled,
+                               .v_scaled = rows[n].v_scaled};
+        const attn_cost once = estimate(p);
+        assert_true(once.cache_bytes == 2.0 * 2 * 300 * rows[n].row);
+        assert_true(once.qkv_bytes == 2.0 * 2 * 4 * 100 * 64 + once.cache_bytes);
+        assert_true(once.traffic_bytes == once.qkv_bytes + once.output_bytes + once.lse_bytes);
+        p.fast_elements = 64 * 4 * 50; /* tiles of 50 queries: each head reads K and V twice */
+        assert_true(estimate(p).traffic_bytes == once.traffic_bytes + (2.0 * 4 - 2) * 2 * 300 * rows[n].row);
+        assert_true(once.matrix_bytes == 2.0 * 2 * 4 * 100 * 300);
+    }
+}
+
 static void test_rejected(void **state)
 {
     (void)state;
@@ -179,9 +210,17 @@ static void test_rejected(void **state)
     REJECTED(p.struct_size = 4, ATTN_ERR_ARGUMENT, "attn_cost_problem.struct_size is 4; set it to sizeof(attn_cost_problem)");
     REJECTED(p.struct_size = sizeof p + 1, ATTN_ERR_ARGUMENT,
              "attn_cost_problem.struct_size is 145; set it to sizeof(attn_cost_problem)");
-    REJECTED(p.reserved[2] = 7, ATTN_ERR_ARGUMENT, "cost: reserved[2] is 7; it must be 0");
+    REJECTED(p.reserved[1] = 7, ATTN_ERR_ARGUMENT, "cost: reserved[1] is 7; it must be 0");
     REJECTED(p.method = (attn_cost_method)9, ATTN_ERR_ARGUMENT, "cost: method is 9; known: 0 (tiled), 1 (matrix), 2 (linear)");
     REJECTED(p.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cost: dtype is i8; it must be f32, f64, f16 or bf16");
+    REJECTED(p.k_dtype = ATTN_I16, ATTN_ERR_UNSUPPORTED,
+             "cost: k_dtype is i16; it must be f32, f64, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0 or q4_1");
+    REJECTED((p.method = ATTN_COST_METHOD_LINEAR, p.v_dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+             "cost: v_dtype is set; keys and values of linear attention have the type of q");
+    REJECTED(p.k_scaled = 2, ATTN_ERR_ARGUMENT, "cost: k_scaled is 2; it must be 0 or 1");
+    REJECTED(p.v_scaled = 1, ATTN_ERR_ARGUMENT, "cost: v_scaled is set and v_dtype is neither i8 nor f8");
+    REJECTED(p.v_dtype = ATTN_Q4_0, ATTN_ERR_SHAPE,
+             "cost: v_dtype is q4_0 and its rows have 8 channels; blocks need a multiple of 32");
     REJECTED(p.shape.len_q = -1, ATTN_ERR_SHAPE, "cost: len_q (-1) is negative");
     REJECTED(p.shape.heads_kv = 3, ATTN_ERR_SHAPE, "cost: heads_q (4) is not a multiple of heads_kv (3)");
     REJECTED(p.pairs = -1, ATTN_ERR_ARGUMENT, "cost: pairs is -1; it must be at least 0");
@@ -194,13 +233,10 @@ static void test_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_linear_saving),
-        cmocka_unit_test(test_roofline),
-        cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_variance_of_scores),
+        cmocka_unit_test(test_growth),   cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_formats),  cmocka_unit_test(test_linear_saving),
+        cmocka_unit_test(test_roofline), cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_memory),   cmocka_unit_test(test_variance_of_scores),
         cmocka_unit_test(test_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
