@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "cli/measure/draw.h"
-#include "cli/measure/work.h"
+#include "cli/measure/lengths.h"
 #include "memory.h"
 #include "testing/text/failure.h"
 
 /* Allocates tensor t and sets its slot. */
-static void *keep(data *d, int t, size_t bytes)
+static void *keep(void *context, int t, size_t bytes)
 {
+    data *d = context;
     void *memory = fresh_memory(bytes);
     d->block[d->blocks] = memory;
     d->block_bytes[d->blocks++] = bytes;
@@ -20,36 +21,7 @@ static void *keep(data *d, int t, size_t bytes)
     return tensors_slot(&d->tensors, t)->data = memory;
 }
 
-/* ---- indices, which are i64 ---- */
-
-static int64_t draw_between(data *d, const problem_spec *spec, int64_t low, int64_t high)
-{
-    if (high < low) return low;
-    return spec->spread == SPEC_SPREAD_LOG && low > 0 ? random_spread(&d->random, low, high)
-                                                      : random_between(&d->random, low, high);
-}
-
-static const int64_t *draw_index(data *d, const problem_spec *spec, int t, int64_t count, int64_t low, int64_t high)
-{
-    int64_t *index = keep(d, t, (size_t)count * sizeof *index);
-    for (int64_t k = 0; k < count; k++) index[k] = draw_between(d, spec, low, high);
-    return index;
-}
-
-/* Draws where each of `batch` sequences begins, the first at 0, and the end of the last, which is returned; *length gets their
- * lengths, to be freed by the caller. */
-static int64_t draw_begins(data *d, const problem_spec *spec, int t, int64_t batch, int64_t longest, int64_t **length)
-{
-    int64_t *begin = keep(d, t, (size_t)(batch + 1) * sizeof *begin);
-    *length = need_memory(batch, sizeof **length);
-    begin[0] = 0;
-    for (int64_t b = 0; b < batch; b++) {
-        (*length)[b] =
-            spec->ragged == SPEC_RAGGED_MIXED ? (b ? longest > 0 : longest) : draw_between(d, spec, longest > 0, longest);
-        begin[b + 1] = begin[b] + (*length)[b];
-    }
-    return begin[batch];
-}
+/* ---- lengths and pages ---- */
 
 /* Gives each sequence the pages that its keys fill, in no order; returns how many. */
 static int64_t draw_pages(data *d, const attn_problem *p, const int64_t *lengths)
@@ -73,26 +45,13 @@ static int64_t draw_pages(data *d, const attn_problem *p, const int64_t *lengths
 
 static void draw_lengths(data *d, const problem_spec *spec, const attn_problem *p, int64_t total[2])
 {
-    const attn_shape *s = &p->shape;
-    const attn_tensors *all = &d->tensors;
-    const int named = spec->offset_kind == SPEC_OFFSET_VALUE;
-    int64_t *of_q = NULL, *of_kv = NULL;
-    const int64_t *q = NULL, *kv = NULL, *offset = NULL;
-    if (all->lengths_q.data) q = draw_index(d, spec, TENSOR(lengths_q), s->batch, s->len_q > 0, s->len_q);
-    if (all->cu_seqlens_q.data) total[0] = draw_begins(d, spec, TENSOR(cu_seqlens_q), s->batch, s->len_q, &of_q);
-    if (all->lengths_kv.data) kv = draw_index(d, spec, TENSOR(lengths_kv), s->batch, s->len_kv > 0, s->len_kv);
-    if (all->cu_seqlens_kv.data) total[1] = draw_begins(d, spec, TENSOR(cu_seqlens_kv), s->batch, s->len_kv, &of_kv);
-    if (of_q) q = of_q;
-    if (of_kv) kv = of_kv;
-    if (spec->page) d->pages = draw_pages(d, p, kv);
-    if (all->offset_q.data)
-        offset =
-            draw_index(d, spec, TENSOR(offset_q), s->batch, named ? spec->offset : 0, named ? spec->offset : s->len_kv - s->len_q);
-    d->tokens = q ? 0 : s->batch * s->len_q;
-    for (int64_t b = 0; q && b < s->batch; b++) d->tokens += q[b];
-    d->pairs = visible_pairs(p, q, kv, offset);
-    free(of_q);
-    free(of_kv);
+    batch_lengths l;
+    lengths_draw(&l, spec, p, &d->tensors, &d->random, keep, d);
+    if (spec->page) d->pages = draw_pages(d, p, l.kv);
+    d->tokens = l.tokens;
+    d->pairs = l.pairs;
+    memcpy(total, l.total, sizeof l.total);
+    lengths_free(&l);
 }
 
 /* ---- tensors ---- */

@@ -25,8 +25,7 @@ typedef struct data {
 
 /*
  * Draws everything that the problem reads and allocates what it writes, all of it touched.  Numbers are those of draw.h, lengths
- * lie between 1 and the full length, offsets between 0 and len_kv - len_q unless the string names one.  Operations after forward
- * find the o and lse that forward computes, with the same options.
+ * those of lengths.h.  Operations after forward find the o and lse that forward computes, with the same options.
  */
 attn_status data_create(data *d, const problem_spec *spec, const attn_problem *problem, const attn_tensors *tensors,
                         const attn_options *options, attn_error *error);

@@ -10,6 +10,7 @@
 #include "cli/base/options.h"
 #include "options.h"
 #include "ranks.h"
+#include "schedule.h"
 #include "testing/problem/linear_problem.h"
 #include "testing/problem/problem.h"
 #include "testing/text/json.h"
@@ -45,13 +46,20 @@ static const command_usage usage = {
 static int64_t tiles(int64_t length, int64_t tile) { return tile > 0 ? (length + tile - 1) / tile : 0; }
 
 /* The costs of the walk over tiles, with the L2 cache as fast memory, and of a matrix of all scores. */
-static int costs_of(const attn_problem *problem, attn_dtype stored, const attn_plan_description *d, attn_cost *tiled,
+static int costs_of(const attn_problem *problem, const attn_tensors *all, const attn_plan_description *d, attn_cost *tiled,
                     attn_cost *matrix)
 {
     const attn_shape *s = &problem->shape;
     const double width = 2.0 * (double)(s->dim_qk + s->dim_v);
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
-    attn_cost_problem p = {.struct_size = sizeof p, .shape = *s, .dtype = stored, .pairs = width > 0 ? d->flops / width : 0};
+    attn_cost_problem p = {.struct_size = sizeof p,
+                           .shape = *s,
+                           .dtype = all->q.dtype,
+                           .pairs = width > 0 ? d->flops / width : 0,
+                           .k_dtype = all->k.dtype,
+                           .v_dtype = all->v.dtype,
+                           .k_scaled = all->k_scale.data != NULL,
+                           .v_scaled = all->v_scale.data != NULL};
     attn_cpu_describe(&cpu, NULL);
     const double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv;
     if (!(p.pairs <= pairs)) p.pairs = pairs; /* counted from a sample of rows */
@@ -61,10 +69,10 @@ static int costs_of(const attn_problem *problem, attn_dtype stored, const attn_p
     return attn_cost_estimate(&p, matrix, NULL) == ATTN_OK;
 }
 
-static void json_cost(cJSON *object, const attn_problem *problem, attn_dtype stored, const attn_plan_description *d)
+static void json_cost(cJSON *object, const attn_problem *problem, const attn_tensors *all, const attn_plan_description *d)
 {
     attn_cost tiled = {.struct_size = sizeof tiled}, matrix = {.struct_size = sizeof matrix};
-    if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
+    if (!costs_of(problem, all, d, &tiled, &matrix)) return;
     cJSON *cost = json_object(object, "cost");
     json_number(cost, "pairs", tiled.pairs);
     json_number(cost, "traffic_bytes", tiled.traffic_bytes);
@@ -74,10 +82,10 @@ static void json_cost(cJSON *object, const attn_problem *problem, attn_dtype sto
     json_number(cost, "matrix_intensity", matrix.intensity);
 }
 
-static void print_cost(const attn_problem *problem, attn_dtype stored, const attn_plan_description *d)
+static void print_cost(const attn_problem *problem, const attn_tensors *all, const attn_plan_description *d)
 {
     attn_cost tiled = {.struct_size = sizeof tiled}, matrix = {.struct_size = sizeof matrix};
-    if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
+    if (!costs_of(problem, all, d, &tiled, &matrix)) return;
     printf(
         "traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it would be %.4g MiB and %.3g\n",
         tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,
@@ -118,6 +126,8 @@ typedef struct explanation {
     attn_plan_description description;
     option_cost costs[MAX_COSTS];
     int count;
+    int scheduled;
+    schedule_facts schedule;
 } explanation;
 
 static void print_json(const char *text, const explanation *x)
@@ -141,8 +151,9 @@ static void print_json(const char *text, const explanation *x)
     json_int(object, "tiles_visited", d->tiles_visited);
     json_int(object, "tiles_modified", d->tiles_modified);
     json_number(object, "flops", d->flops);
-    if (x->problem.op == ATTN_FORWARD) json_cost(object, &x->problem, x->tensors.q.dtype, d);
+    if (x->problem.op == ATTN_FORWARD) json_cost(object, &x->problem, &x->tensors, d);
     json_options(object, x->costs, x->count);
+    if (x->scheduled) schedule_json(object, &x->schedule);
     json_end(object);
 }
 
@@ -166,8 +177,9 @@ static void print_text(const char *text, const explanation *x)
     printf("threads    %d\n", d->threads);
     printf("workspace  %.1f KiB\n", (double)d->workspace_bytes / 1024);
     printf("work       %.4g Gflop\n", d->flops / 1e9);
-    if (x->problem.op == ATTN_FORWARD) print_cost(&x->problem, x->tensors.q.dtype, d);
+    if (x->problem.op == ATTN_FORWARD) print_cost(&x->problem, &x->tensors, d);
     print_options(x->costs, x->count);
+    if (x->scheduled) schedule_print(&x->schedule, d->threads);
 }
 
 /* ---- linear attention ---- */
@@ -258,6 +270,9 @@ int attn_cmd_explain(int argc, char **argv)
         attn_plan_create(&plan, &x.problem, &x.tensors, &options, &error) != ATTN_OK)
         return command_fail(usage.name, text, &error);
     attn_status status = attn_plan_describe(plan, &x.description, &error);
+    x.scheduled = spec.schedule;
+    if (status == ATTN_OK && x.scheduled)
+        status = schedule_explain(&x.schedule, &spec, &x.problem, &x.tensors, plan, x.description.threads, &error);
     x.count = option_costs(&x.problem, &x.tensors, plan, x.costs);
     problem_print(&spec, canonical, sizeof canonical);
     if (status == ATTN_OK && common.json) print_json(canonical, &x);

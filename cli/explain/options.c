@@ -34,6 +34,8 @@ HAS(causal, p->mask.causal)
 HAS(window, p->mask.window)
 HAS(global, p->mask.global_q > 0 || p->mask.global_kv > 0)
 HAS(chunk, p->mask.chunk > 0)
+HAS(ktype, tensors_dtype(all, TENSOR(k)) != tensors_dtype(all, TENSOR(q)))
+HAS(vtype, tensors_dtype(all, TENSOR(v)) != tensors_dtype(all, TENSOR(q)))
 HAS(lengths, all->lengths_q.data || all->lengths_kv.data)
 HAS(ragged, all->cu_seqlens_q.data && !all->cu_seqlens_kv.data)
 HAS(uniform, p->mask.empty == ATTN_EMPTY_UNIFORM)
@@ -66,6 +68,7 @@ static int64_t prepared_bytes(const attn_problem *p, const attn_tensors *all)
            (p->op == ATTN_BACKWARD ? 2 : 1);
 }
 
+static const char stored_otherwise[] = "rows are read as they are stored, and unpacked in registers or a few rows at a time";
 static const char skipped[] = "tiles without a visible key are skipped, those at an edge compare two bounds a row";
 
 static const struct {
@@ -75,6 +78,8 @@ static const struct {
     const char *tensors[2]; /* that it reads or writes */
     int prepares, fused;
 } table[] = {
+    {"ktype", has_ktype, stored_otherwise, {"k_scale"}, 0, 1},
+    {"vtype", has_vtype, stored_otherwise, {"v_scale"}, 0, 1},
     {"score=general", has_general, "queries are multiplied by w once, in memory of their size; keys as they are", {0}, 1, 1},
     {"score=metric", has_metric, "queries are multiplied by w and by its transpose once; the metric is never formed", {0}, 1, 1},
     {"score=cosine", has_cosine, "queries and keys are normalised once, in memory of their size", {0}, 1, 1},

@@ -14,7 +14,7 @@ typedef struct option_cost {
     int64_t bytes;    /* of memory that the option reads or writes besides q, k, v and o */
 } option_cost;
 
-enum { MAX_COSTS = 41 };
+enum { MAX_COSTS = 48 };
 
 /* Fills list, in the order in which the options act on a score; returns how many there are. */
 int option_costs(const attn_problem *problem, const attn_tensors *tensors, const attn_plan *plan, option_cost list[MAX_COSTS]);

@@ -223,9 +223,9 @@ attn_status ranks_explain(const char *name, const problem_spec *spec, const rank
     if (linear_problem_is(spec))
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "--ranks predicts softmax attention; there is no model of linear attention over ranks yet");
-    if (spec->packed || spec->ragged || spec->page || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
+    if (spec->packed || spec->ragged || spec->page || spec->schedule || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
         return failure(error, ATTN_ERR_UNSUPPORTED,
-                       "--ranks predicts sequences of one length: without packed, ragged, page, lens, offset");
+                       "--ranks predicts sequences of one length: without packed, ragged, page, schedule, lens, offset");
     attn_status status = problem_build(spec, &problem, &tensors, error);
     if (status != ATTN_OK) return status;
     int64_t *offsets = NULL;

@@ -16,9 +16,9 @@ attn_status trial_check(const problem_spec *spec, attn_error *error)
     attn_tensors tensors;
     if (linear_problem_is(spec))
         return failure(error, ATTN_ERR_UNSUPPORTED, "bench measures softmax attention; linear attention is not there yet");
-    if (spec->packed || spec->ragged || spec->page || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
+    if (spec->packed || spec->ragged || spec->page || spec->schedule || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
         return failure(error, ATTN_ERR_UNSUPPORTED,
-                       "scaling is measured for sequences of one length: without packed, ragged, page, lens, offset");
+                       "scaling is measured for sequences of one length: without packed, ragged, page, schedule, lens, offset");
     return problem_build(spec, &problem, &tensors, error);
 }
 

@@ -143,7 +143,6 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
 {
     *call = (check_call){.call.struct_size = sizeof call->call};
     problem_spec spec = c->spec;
-    if (spec.schedule) return failure(error, ATTN_ERR_UNSUPPORTED, "a check has no schedule, which is a word of attn bench");
     attn_status status = problem_build(&spec, &call->problem, &call->tensors, error);
     if (status != ATTN_OK) return status;
     if (call->problem.op != ATTN_FORWARD && c->plant)

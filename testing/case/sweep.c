@@ -94,6 +94,7 @@ static void draw_rest(check_case *c, random_state *r)
     s->order = random_below(r, 3) == 0 ? SPEC_BSHD : SPEC_BHSD;
     s->lse = random_below(r, 4) != 0;
     s->weights = random_below(r, 3) == 0;
+    s->schedule = random_below(r, 4) == 0;
     if (!s->scale_heads && random_below(r, 3) == 0) s->has_scale = 1, s->scale = scales[random_below(r, COUNT(scales))];
     c->fill = random_below(r, 3) ? FILL_NORMAL : (case_fill)random_below(r, FILL_KINDS);
     c->poison = (case_poison)random_below(r, POISON_KINDS);
@@ -247,6 +248,7 @@ static void shrink_matrix(attn_shape *s)
 static void make_consistent(check_case *c)
 {
     problem_spec *s = &c->spec;
+    if (s->op != SPEC_FORWARD || (s->lengths != SPEC_LENGTHS_NONE && s->lengths != SPEC_LENGTHS_KV)) s->schedule = 0;
     if (s->op != SPEC_FORWARD && s->k_type >= SPEC_STORED_I8) s->k_type = SPEC_STORED_LIKE_Q;
     if (s->op != SPEC_FORWARD && s->v_type >= SPEC_STORED_I8) s->v_type = SPEC_STORED_LIKE_Q;
     if (s->dtype == SPEC_F64) s->k_type = s->v_type = SPEC_STORED_LIKE_Q, c->o_dtype = ATTN_DTYPE_DEFAULT;

@@ -97,7 +97,7 @@ typedef struct problem_spec {
     int ragged;    /* spec_ragged: queries alone are packed */
     int spread;    /* spec_spread: of random lengths */
     int64_t page;  /* tokens of a page of keys and values; 0: no pages */
-    int schedule;  /* `attn bench` executes with a schedule; problem_build ignores it */
+    int schedule;  /* commands execute with a schedule; problem_build ignores it */
     int empty;     /* spec_empty */
     int64_t chunk; /* 0: none */
     int block;

@@ -84,7 +84,7 @@ const problem_rule problem_rules[] = {
      .first = SPEC_RAGGED_RANDOM, .omitted = SPEC_RAGGED_RANDOM},
     {.word = {"page", "N", "keys and values in pages of N tokens, in no order; 0 is off", WORD_OPTION, FLAG_NONE},
      .read = value_read_count, .print = value_print_count, FIELD(page)},
-    {.word = {"schedule", NULL, "attn bench makes a schedule first, and executes with it", WORD_OPTION, FLAG_NONE},
+    {.word = {"schedule", NULL, "bench and check execute with a schedule; explain says what it has", WORD_OPTION, FLAG_NONE},
      .read = value_read_flag, .print = value_print_flag, FIELD(schedule)},
     {.word = {"chunk", "N", "a query sees only keys of its own chunk of N; 0 is off", WORD_OPTION, FLAG_INPUT},
      .read = value_read_count, .print = value_print_count, FIELD(chunk)},

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attn/schedule.h"
 #include "testing/text/failure.h"
 
 const char *check_status_name(check_status status)
@@ -50,13 +51,11 @@ static void compare(check_result *r, const check_call *call, const check_outputs
     if (r->numbers.failed) conclude(r, CHECK_FAILED, "%s (%.3g of the bound)", text, r->numbers.fraction);
 }
 
-/* Executes in a workspace of exactly the plan's size, next to a faulting page, possibly at an odd address.  On failure returns 0
- * and sets *r. */
-static int execute(check_result *r, const attn_tensors *tensors, const check_case *c, const attn_plan *plan)
+/* Executes in a workspace of exactly this size, next to a faulting page, possibly at an odd address.  On failure sets *r. */
+static void execute_in(check_result *r, const attn_tensors *tensors, const check_case *c, const attn_plan *plan, size_t bytes)
 {
     attn_error error;
     guarded workspace;
-    const size_t bytes = attn_plan_workspace_size(plan);
     const guard_side side = c->spec.seed % 2 ? GUARD_BEFORE : GUARD_AFTER;
     if (!guarded_create(&workspace, bytes, side, side == GUARD_BEFORE)) end_out_of_memory("the workspace of a check");
     announce(r, c);
@@ -66,7 +65,29 @@ static int execute(check_result *r, const attn_tensors *tensors, const check_cas
     guarded_destroy(&workspace);
     if (status != ATTN_OK) conclude(r, CHECK_FAILED, "attn_execute: %s", error.message);
     else if (!intact) conclude(r, CHECK_FAILED, "wrote outside of the workspace of %zu bytes", bytes);
-    return r->status == CHECK_PASSED;
+}
+
+/* The same with a schedule, in memory of exactly its size, which the execution must not change. */
+static void execute_scheduled(check_result *r, const attn_tensors *tensors, const check_case *c, const attn_plan *plan)
+{
+    attn_error error;
+    guarded memory;
+    attn_tensors scheduled = *tensors;
+    attn_call call = *tensors->call;
+    if (!guarded_create(&memory, attn_schedule_size(plan), GUARD_AFTER, 0)) end_out_of_memory("the schedule of a check");
+    announce(r, c);
+    const attn_status status = attn_schedule_make(&call.schedule, plan, tensors, memory.data, memory.bytes, NULL, &error);
+    guard_on_fault(NULL);
+    const int intact = guarded_intact(&memory);
+    scheduled.call = &call;
+    if (status == ATTN_ERR_UNSUPPORTED) conclude(r, CHECK_SKIPPED, "%s", error.message);
+    else if (status != ATTN_OK) conclude(r, CHECK_FAILED, "attn_schedule_make: %s", error.message);
+    else if (!intact) conclude(r, CHECK_FAILED, "wrote outside of the schedule of %zu bytes", memory.bytes);
+    if (r->status == CHECK_PASSED) {
+        guarded_freeze(&memory);
+        execute_in(r, &scheduled, c, plan, attn_schedule_workspace_size(call.schedule));
+    }
+    guarded_destroy(&memory);
 }
 
 /* Plans `problem` and executes it; returns 0 if anything fails. */
@@ -85,7 +106,8 @@ static int plan_and_execute(check_result *r, const attn_problem *problem, const 
     if (r->status == CHECK_PASSED) {
         snprintf(r->kernel, sizeof r->kernel, "%s", about.kernel);
         *block_kv = about.block_kv;
-        (void)execute(r, tensors, c, plan);
+        if (c->spec.schedule) execute_scheduled(r, tensors, c, plan);
+        else execute_in(r, tensors, c, plan, attn_plan_workspace_size(plan));
     }
     attn_plan_destroy(plan);
     return r->status == CHECK_PASSED;

@@ -402,12 +402,14 @@ done
 rejected 2 "attn check: --conformance has neither --invariant nor --reproducible" check --conformance=. --reproducible
 rejected 2 "attn check: bwd:sq9:d8: --invariant is for fwd and decode; bwd does not guarantee it" check bwd:sq9:d8 --invariant
 rejected 2 "attn check: linear:sq9:d8: --invariant is for fwd and decode; linear does not guarantee it" check linear:sq9:d8 --invariant
-rejected 3 "attn check: sq9:d8:schedule: a check has no schedule, which is a word of attn bench" check sq9:d8:schedule
 rejected 2 "attn check: --part divides the cases of a whole check; it takes no problem and no --conformance" check --part=1/2 fwd:f32:s64:d64
 
 # explain
 rejected 3 "attn explain: linear:sq50:d16: --reproducible is set; the bits of linear attention depend on the instruction set" \
     explain linear:sq50:d16 --reproducible
+rejected 3 "attn explain: bwd:sq9:d8:schedule: the plan cannot be scheduled: its operation is not fwd" explain bwd:sq9:d8:schedule
+rejected 3 "attn explain: sq9:d8:schedule: --ranks predicts sequences of one length: without packed, ragged, page, schedule, lens, offset" \
+    explain sq9:d8:schedule --ranks=2
 for op in bwd jvp bwd2 linear linear-bwd; do
     rejected 2 "attn explain: $op:sq50:d16: --invariant is for fwd and decode; $op does not guarantee it" explain $op:sq50:d16 --invariant
 done
@@ -444,7 +446,7 @@ rejected 2 "attn explain: --threads has no effect with --ranks" explain sq9:d8 -
 rejected 2 "attn explain: --invariant has no effect with --ranks" explain sq9:d8 --ranks=2 --invariant
 rejected 2 "attn explain: --ranks-heads has no effect without --way=heads-ring" explain sq9:d8 --ranks=2 --way=ring --ranks-heads=2
 ok "gather, whole" "$ATTN" explain fwd:sq4096:d64:weights --ranks=4
-rejected 3 "attn explain: b2:sq9:d8:lens: --ranks predicts sequences of one length: without packed, ragged, page, lens, offset" explain b2:sq9:d8:lens --ranks=2
+rejected 3 "attn explain: b2:sq9:d8:lens: --ranks predicts sequences of one length: without packed, ragged, page, schedule, lens, offset" explain b2:sq9:d8:lens --ranks=2
 rejected 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
 rejected 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8

@@ -120,6 +120,11 @@ printed "  or which does not" '^fused      all but the gradient of the bias' exp
 printed "  a mask of 100 x 100 bytes is 9.8 KiB" 'mask .*\(9\.8 KiB\)' explain sq100:d64:mask=0.5
 printed explain '^kernel     attn_fwd_f64_scalar \(computes in f64\)' explain f64:sq100:d64 --isa=scalar
 printed "explain says what would move with a matrix of scores" 'traffic .* with a matrix of 1 MiB it would be 2\.5 MiB' explain sq512:d64
+# 2 heads: q and o take 512 bytes each, lse 8, and 64 rows of q8_0 and of i8 68 bytes each.
+printed "  of formats" '"traffic_bytes":[^0-9]*18440,?$' explain hq2:sq1:skv64:d64:ktype=q8_0:vtype=i8 --json
+printed "  and says what scales take" '^           vtype       .*\(512 bytes\)$' explain hq2:sq1:skv64:d64:ktype=q8_0:vtype=i8
+printed "explain says what a schedule does" '^schedule   3 sequences of 12 queries and 150 keys in all, .*: 3 items' explain b3:sq4:skv50:d8:schedule
+printed "  also with --json" '"keys_read":[^0-9]*150' explain b3:sq4:skv50:d8:schedule --json
 printed "explain --json has the same" '"matrix_bytes":[^0-9]*1048576' explain sq512:d64 --json
 printed "explain --threads" '^threads    1$' explain sq100:d64 --threads 1
 printed "run --json" '"problem":.*"fwd:f32:b6:hq12:sq14:d32:causal:lse"' run "$STREET" -o o.safetensors --causal --lse --json
