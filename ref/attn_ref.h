@@ -125,6 +125,13 @@ void ref_hadamard(int64_t n, const double *x, double *y);
 void ref_block_steps(ref_format format, const double *x, int *steps, double *d, double *m);
 /* One channel, from the scale and the minimum as they are stored. */
 double ref_block_value(ref_format format, double d, double m, int step);
+/* The f16 nearest to x, ties to even; beyond 65504 and half a unit, an infinity. */
+double ref_f16(double x);
+/*
+ * What a cache of n keys by channel (q4_1c) holds of the keys x, n rows of dim: each number is rounded to f16; then, in each whole
+ * group of REF_BLOCK rows from a multiple of REF_BLOCK on, the numbers of a channel become those of the q4_1 block that they make.
+ */
+void ref_keys_by_channel(int64_t n, int64_t dim, const double *x, double *stored);
 
 /* Further outputs; every array is written. */
 typedef struct ref_outputs {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * quantise.c - rows quantised: to int8, each row with its scale; to f8; and to ggml's blocks. */
+ * quantise.c - rows quantised: to int8, each row with its scale; to f8; to ggml's blocks; and keys by channel. */
 #include <math.h>
 
 #include "attn_ref.h"
@@ -80,6 +80,29 @@ void ref_block_steps(ref_format format, const double *x, int *steps, double *d, 
 double ref_block_value(ref_format format, double d, double m, int step)
 {
     return format == REF_Q8_0 ? d * step : format == REF_Q4_0 ? d * (step - 8) : f32(d * step + m);
+}
+
+double ref_f16(double x)
+{
+    int exponent;
+    if (x == 0 || !isfinite(x)) return x;
+    (void)frexp(x, &exponent); /* |x| is below 2^exponent, and at least half of it */
+    const double unit = ldexp(1, (exponent < -13 ? -13 : exponent) - 11), rounded = nearbyint(x / unit) * unit;
+    return fabs(rounded) > 65504 ? copysign(INFINITY, x) : rounded;
+}
+
+void ref_keys_by_channel(int64_t n, int64_t dim, const double *x, double *stored)
+{
+    for (int64_t i = 0; i < n * dim; i++) stored[i] = ref_f16(x[i]);
+    for (int64_t first = 0; first + REF_BLOCK <= n; first += REF_BLOCK)
+        for (int64_t c = 0; c < dim; c++) {
+            double channel[REF_BLOCK], d, m;
+            int steps[REF_BLOCK];
+            for (int t = 0; t < REF_BLOCK; t++) channel[t] = stored[(first + t) * dim + c];
+            ref_block_steps(REF_Q4_1, channel, steps, &d, &m);
+            for (int t = 0; t < REF_BLOCK; t++)
+                stored[(first + t) * dim + c] = ref_block_value(REF_Q4_1, ref_f16(d), ref_f16(m), steps[t]);
+        }
 }
 
 void ref_hadamard(int64_t n, const double *x, double *y)

@@ -389,6 +389,12 @@ typedef struct attn_call {
  * v may each be i8, f8 or blocks too (ATTN_FORWARD).  A key of i8 or f8 is k_scale[b,g,j] * stored[b,g,j,c], exactly, and the error
  * bound is that of f32 keys; i8 needs k_scale (v_scale), and f8 without it has the scale 1.  A scale of the whole tensor or of each
  * head is one whose other strides are 0.  Blocks (attn_dtype) have no other scales; D (Dv) is a multiple of ATTN_BLOCK then.
+ *
+ * k of q4_1c has its channels in blocks of ATTN_BLOCK keys, and comes with k_tail.  Of a sequence of n keys, the last n %
+ * ATTN_BLOCK are exact: key j is row j % ATTN_TAIL of k_tail[b,g], and k is not read there, nor k_tail elsewhere.  Pages have a
+ * multiple of ATTN_BLOCK tokens.  Not for v, nor for keys packed by cu_seqlens_kv, nor where scores transform keys (cosines
+ * and distances).
+ *
  * The compute type is f64 where q is f64, else f32; every result is rounded once, on store.  lse, row_max, entropy, effective_keys,
  * column_sum, topk_weight, scale, alibi_slopes, sink, relative_u and relative_v are of the compute type.  bias and tables are of
  * any float type, by default the compute type; masks are bool or u8, 1 = keep; index arrays are i64 or i32.
@@ -484,6 +490,8 @@ typedef struct attn_tensors {
     attn_input lengths_last_page; /* [B], dense: tokens in the last page of each list, 1 .. page_size; in place of lengths_kv */
 
     attn_input tree; /* [B, 1, Sq, ceil(tree_keys / 64)] of u64 or i64, words contiguous, packed as q is: attn_mask */
+
+    attn_input k_tail; /* [B, Hkv, ATTN_TAIL, Dk] of f16, channels contiguous: the last keys, if k is q4_1c */
 } attn_tensors;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

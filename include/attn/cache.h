@@ -33,7 +33,8 @@ extern "C" {
  *      q4_1    m = min x    d = (max x - m) / 15                   q_c = floor((x_c - m) * (1 / d) + 0.5), at most 15
  *
  * (1 / d is 0 where d is 0), and then d and m are rounded to f16.  A block with a NaN or infinity, which ggml does not define, gets
- * a d of NaN.
+ * a d of NaN.  q4_1c is q4_1 of each channel of ATTN_BLOCK rows, which are rounded to f16 first; rows must be a multiple of
+ * ATTN_BLOCK.
  *
  *  src     [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
  *  values  [out] [1, 1, rows, dim] of i8 (default), f8 or blocks (dim / ATTN_BLOCK of them), the same
@@ -71,8 +72,15 @@ ATTN_API attn_status attn_hadamard(int64_t rows, int64_t dim, const attn_input *
  * they are written with the keys, tokens.v is absent, and v_scale is absent or k_scale.  (A rope rotates the first channels: rotate
  * the others of a latent by attn_rope_apply before it is appended.)
  *
- * The cache is the only thing in libattn that is updated in place: appending writes k, v, their scales and lengths.  So calls on
- * one cache must not overlap; calls on different caches may run at once.
+ * If k is q4_1c, appending rounds (rotated) keys to f16 and writes them to k_tail, key j to row j % ATTN_TAIL; whenever ATTN_BLOCK
+ * keys are complete, it quantises them into k.  So bits depend on the keys only, not on how they were divided into calls, and the
+ * group that is not full is exact.  k_tail still has the keys of the group before, so that a length may go back to the largest that
+ * it has had less ATTN_BLOCK (drafts that are refused).  Sequences that share pages share whole groups; each has its own tail,
+ * which is copied for a sequence that begins as another one does.  page_size is a multiple of ATTN_BLOCK.  attn_cache_shift,
+ * attn_cache_move and attn_page_bounds do not take such a cache: its keys are no rows.
+ *
+ * The cache is the only thing in libattn that is updated in place: appending writes k, v, their scales, k_tail and lengths.  So
+ * calls on one cache must not overlap; calls on different caches may run at once.
  */
 typedef struct attn_cache {
     size_t struct_size; /* sizeof(attn_cache) */
@@ -92,6 +100,7 @@ typedef struct attn_cache {
     attn_input page_table; /* [batch, ceil(capacity / page_size)] [B,1,1,..] of i64 or i32, the last axis contiguous */
     attn_output k_scale;   /* [batch, heads_kv, capacity, 1], or in pages, of f32: if k is i8, or f8 with scales */
     attn_output v_scale;   /* the same, of v; absent or k_scale if v is k */
+    attn_output k_tail;    /* [batch, heads_kv, ATTN_TAIL, dim_qk] of f16, channels contiguous: if k is q4_1c */
 } attn_cache;
 
 /*
@@ -101,20 +110,26 @@ typedef struct attn_cache {
  *
  *      token t of entry b becomes key lengths[b] + t;   lengths[b] += tokens.lengths[b]
  *
- * With `slots` they are packed, without a batch axis, and each says where it goes, as in vLLM's reshape_and_cache: slot s is token
- * s % page_size of page s / page_size, or without pages token s % capacity of entry s / capacity; a token of slot -1 is skipped.
- * The rope rotates token t for positions[t].  Neither lengths nor page_table of the cache are read or written, and both may be
- * absent.  A layout [len, heads_kv, dim] of the tokens has strides {0, dim, heads_kv * dim, 1}.
+ * With `cu_seqlens` they are packed, without a batch axis, and those of entry b are tokens cu_seqlens[b] .. cu_seqlens[b+1]-1, as
+ * many as tokens.lengths[b] would say; it begins with 0, never decreases, and ends at `len` or before.
+ *
+ * With `slots` (not if k is q4_1c, whose tail is that of an entry) they are packed, without a batch axis, and each says where it
+ * goes, as in vLLM's reshape_and_cache: slot s is token s % page_size of page s / page_size, or without pages token s % capacity of
+ * entry s / capacity; a token of slot -1 is skipped. The rope rotates token t for positions[t].  Neither lengths nor page_table of
+ * the cache are read or written, and both may be absent.
+ *
+ * Packed tokens [len, heads_kv, dim] have strides {0, dim, heads_kv * dim, 1}.
  */
 typedef struct attn_cache_tokens {
     size_t struct_size; /* sizeof(attn_cache_tokens) */
     int64_t len;
     const attn_options *options; /* of attn_cache_append: isa, threads, parallel_for; NULL: all defaults */
-    attn_input k;                /* [batch, heads_kv, len, dim_qk], channels contiguous; with slots [1, heads_kv, len, dim_qk] */
+    attn_input k;                /* [batch, heads_kv, len, dim_qk], channels contiguous; packed [1, heads_kv, len, dim_qk] */
     attn_input v;                /* [batch, heads_kv, len, dim_v], the same; absent if the cache's v is its k */
     attn_input lengths;          /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; absent: all */
     attn_input slots;            /* [len], dense, of i64 or i32; no slot twice */
     attn_input positions;        /* [len], dense, of i64 or i32: with slots and a rope */
+    attn_input cu_seqlens;       /* [batch + 1], dense, of i64 or i32: packed by entry; without lengths and slots */
 } attn_cache_tokens;
 
 /*
@@ -140,7 +155,8 @@ ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache
  *  drop  [in] [batch], dense, of i64 (default) or i32; 0: nothing of the entry changes, however few tokens it has
  *
  * Returns ATTN_ERR_ARGUMENT (also if an entry has fewer tokens, or more than the rope's tables), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or
- * ATTN_ERR_UNSUPPORTED (also for quantised keys with a rope, which would be quantised again) with the cache untouched.
+ * ATTN_ERR_UNSUPPORTED (also for quantised keys with a rope, which would be quantised again, and of q4_1c) with the cache
+ * untouched.
  */
 ATTN_API attn_status attn_cache_shift(const attn_cache *cache, int64_t keep, const attn_input *drop, attn_error *error);
 
@@ -159,8 +175,8 @@ ATTN_API attn_status attn_cache_move(const attn_cache *cache, int64_t count, con
 
 /*
  * Appends, then lets the new tokens attend causally to all of their sequence, themselves included: query t of entry b sees keys 0
- * .. lengths_before[b] + t.  Key heads shared by query heads are read once.  tokens->slots must be absent: it is lengths that tell
- * which keys a query sees.
+ * .. lengths_before[b] + t.  Key heads shared by query heads are read once.  tokens->slots and tokens->cu_seqlens must be absent:
+ * it is lengths that tell which keys a query sees, and queries are not packed.
  *
  *  problem  [in] shape.heads_q, and every choice of attn_problem that applies: score, mask.window, outputs.  What follows from
  *                the cache and the tokens (the other sizes, mask.align, paging) is filled in and must be 0; mask.causal may be 1

@@ -74,6 +74,12 @@ ATTN_API const char *attn_version(void);
  *      q8_0    d, then the i8 q_0 .. q_31                                  channel c is d * q_c
  *      q4_0    d, then 16 bytes; byte c has q_c below and q_(c+16) above   channel c is d * (q_c - 8)
  *      q4_1    d and m, then 16 bytes as in q4_0                           channel c is d * q_c + m, rounded to f32
+ *
+ * q4_1c, for keys only, has a channel in each block (KIVI: Liu et al. 2024, arXiv 2402.02750), since some channels of keys are much
+ * larger than others.  A block is one of q4_1 whose numbers q_0 .. q_31 are those of one channel of a group, ATTN_BLOCK keys from a
+ * multiple of ATTN_BLOCK on.  A group has the memory that its keys would have in q4_1: block i of its key t, i < D / ATTN_BLOCK, is
+ * channel t * (D / ATTN_BLOCK) + i.  The last keys of a sequence, which are no whole group, are exact, in another tensor (k_tail of
+ * attn_tensors).
  */
 typedef enum attn_dtype {
     ATTN_DTYPE_DEFAULT = 0,
@@ -94,11 +100,14 @@ typedef enum attn_dtype {
     ATTN_F8_E5M2 = 15,
     ATTN_Q8_0 = 16, /* blocks of 34 bytes */
     ATTN_Q4_0 = 17, /* of 18 */
-    ATTN_Q4_1 = 18  /* of 20 */
+    ATTN_Q4_1 = 18, /* of 20 */
+    ATTN_Q4_1C = 19 /* of 20, each a channel of ATTN_BLOCK keys */
 } attn_dtype;
 
-/* Channels of a block. */
+/* Channels of a block; keys of a group that is quantised by channel. */
 #define ATTN_BLOCK 32
+/* The last keys of a sequence, in k_tail of attn_tensors: two groups. */
+#define ATTN_TAIL 64
 
 /* Bytes of one element, or of a block; 0 for ATTN_DTYPE_DEFAULT and for values that are not a type. */
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);

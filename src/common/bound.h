@@ -21,7 +21,8 @@ enum {
     BOUND_F64 = 1 << ATTN_F64,
     BOUND_NARROW = BOUND_F32 | 1 << ATTN_F16 | 1 << ATTN_BF16,
     BOUND_INDEX = 1 << ATTN_I64 | 1 << ATTN_I32,
-    BOUND_QUANTISED = 1 << ATTN_I8 | 1 << ATTN_F8_E4M3 | 1 << ATTN_F8_E5M2 | 1 << ATTN_Q8_0 | 1 << ATTN_Q4_0 | 1 << ATTN_Q4_1,
+    BOUND_QUANTISED =
+        1 << ATTN_I8 | 1 << ATTN_F8_E4M3 | 1 << ATTN_F8_E5M2 | 1 << ATTN_Q8_0 | 1 << ATTN_Q4_0 | 1 << ATTN_Q4_1 | 1 << ATTN_Q4_1C,
     BOUND_MASK = 1 << ATTN_BOOL | 1 << ATTN_U8
 };
 

@@ -36,8 +36,10 @@ static inline void places_add_cache(places *p, const char *owner, const attn_cac
     const attn_dtype type = c->k.dtype ? c->k.dtype : ATTN_F32, v_type = c->v.dtype ? c->v.dtype : type;
     const int64_t k[4] = {entries, c->heads_kv, tokens, attn_row_elements(type, c->dim_qk)},
                   v[4] = {entries, c->heads_kv, tokens, attn_row_elements(v_type, c->dim_v)},
-                  rows[4] = {entries, c->heads_kv, tokens, 1}, each[4] = {c->batch, 1, 1, 1}, table[4] = {c->batch, 1, 1, columns};
-    const attn_input slots[] = {slot_of(&c->k), slot_of(&c->v), slot_of(&c->lengths), slot_of(&c->k_scale), slot_of(&c->v_scale)};
+                  tail[4] = {c->batch, c->heads_kv, ATTN_TAIL, c->dim_qk}, rows[4] = {entries, c->heads_kv, tokens, 1},
+                  each[4] = {c->batch, 1, 1, 1}, table[4] = {c->batch, 1, 1, columns};
+    const attn_input slots[] = {slot_of(&c->k),       slot_of(&c->v),       slot_of(&c->lengths),
+                                slot_of(&c->k_scale), slot_of(&c->v_scale), slot_of(&c->k_tail)};
     const int shared = attn_cache_has_values_in_keys(c);
     attn_input lengths = slots[2];
     if (slot_is_dense(&lengths)) lengths.stride[0] = 1;
@@ -47,6 +49,7 @@ static inline void places_add_cache(places *p, const char *owner, const attn_cac
     places_add_slot(p, owner, "k_scale", &slots[3], rows, ATTN_F32, written && !attn_cache_gives_scale(&c->k, &c->k_scale));
     if (!shared || slots[4].data != slots[3].data)
         places_add_slot(p, owner, "v_scale", &slots[4], rows, ATTN_F32, written && !attn_cache_gives_scale(&c->v, &c->v_scale));
+    places_add_slot(p, owner, "k_tail", &slots[5], tail, ATTN_F16, written);
     if (columns > 0) places_add_slot(p, owner, "page_table", &c->page_table, table, ATTN_I64, 0);
 }
 
@@ -56,7 +59,8 @@ static inline void places_add_attention(places *p, const char *owner, const attn
     const size_t first = offsetof(attn_tensors, q);
     const size_t cached[] = {offsetof(attn_tensors, k),          offsetof(attn_tensors, v),
                              offsetof(attn_tensors, k_scale),    offsetof(attn_tensors, v_scale),
-                             offsetof(attn_tensors, page_table), offsetof(attn_tensors, lengths_kv)};
+                             offsetof(attn_tensors, page_table), offsetof(attn_tensors, lengths_kv),
+                             offsetof(attn_tensors, k_tail)};
     const size_t size = p->size;
     p->group = 1;
     for (size_t at = first; at < sizeof *t; at += sizeof(attn_input)) {

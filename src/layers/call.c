@@ -91,7 +91,8 @@ static attn_status check_options(const attn_tensors *t, attn_error *error)
                   {"page_index", &t->page_index},
                   {"lengths_last_page", &t->lengths_last_page},
                   {"k_scale", &t->k_scale},
-                  {"v_scale", &t->v_scale}};
+                  {"v_scale", &t->v_scale},
+                  {"k_tail", &t->k_tail}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
         CHECK(slot_is_absent(filled[i].slot), ATTN_ERR_ARGUMENT, "layer: attention.%s is set; the layer fills it in",
               filled[i].name);

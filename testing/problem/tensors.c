@@ -108,6 +108,7 @@ attn_dtype tensors_dtype(const attn_tensors *all, int t)
     if (!(d->types & ~(1u << ATTN_I32 | 1u << ATTN_I64))) return ATTN_I64;
     if (!(d->types & ~(1u << ATTN_BOOL | 1u << ATTN_U8))) return ATTN_BOOL;
     if (!(d->types & ~(1u << ATTN_I64 | 1u << ATTN_U64))) return ATTN_U64;
+    if (d->types == 1u << ATTN_F16) return ATTN_F16;
     if (d->types == 1u << ATTN_F32 || t == TENSOR(q)) return ATTN_F32;
     if (tensors_packs(t) && d->axes[3] >= ATTN_AXIS_DIM_QK && d->axes[3] <= ATTN_AXIS_DIM_V) return tensors_dtype(all, TENSOR(q));
     return d->gradient_of >= 0 ? tensors_dtype(all, d->gradient_of) : tensors_compute(all);
@@ -140,6 +141,7 @@ static int64_t length_of_list(const attn_problem *p, int t)
     if (t == TENSOR(block_index)) return p->mask.block_entries;
     if (t == TENSOR(page_starts)) return p->shape.batch + 1;
     if (t == TENSOR(page_index)) return p->paging.page_entries;
+    if (t == TENSOR(k_tail)) return ATTN_TAIL;
     return t == TENSOR(ranges) ? 2 : 0;
 }
 

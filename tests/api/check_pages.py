@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 GIVEN = """
 extern float q[], k[], v[], o[], lse[], w[], scale_of_head[], slopes[], entropy[], column_sum[], topk_weight[], table[];
 extern float grad_o[], grad_q[], grad_k[], grad_v[], tan_q[], tan_o[], other_o[], other_lse[], merged[], k_cache[], v_cache[];
-extern uint16_t k_pages[], v_pages[], cos_sin_cache[];
+extern uint16_t k_pages[], v_pages[], k_tail[], cos_sin_cache[];
 extern int32_t slots[], positions[];
 extern float x[], y[], wq[], wk[], wv[], wo[], wd[], wu[], state[], found[], patterns[], final_state[], final_sum[], projection[], projected[];
 extern float u[], rotated[], k_scale[], v_scale[];

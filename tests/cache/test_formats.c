@@ -296,6 +296,7 @@ static void test_rejected(void **state)
 {
     static float x[2 * DIM];
     static unsigned char k[2 * DIM * 2];
+    static uint16_t tail[ATTN_TAIL * 64];
     int64_t lengths[1] = {0};
     float scale[2] = {0};
     (void)state;
@@ -341,6 +342,21 @@ static void test_rejected(void **state)
     PROBLEM(t.o.dtype = ATTN_F8_E5M2, ATTN_ERR_UNSUPPORTED, "o.dtype is f8_e5m2; it must be f32, f16 or bf16, as q is not f64");
     PROBLEM((t.q.dtype = ATTN_F64, t.k.dtype = ATTN_F8_E4M3), ATTN_ERR_UNSUPPORTED,
             "k.dtype is f8_e4m3; it must be f64, as q is f64");
+#define BY_CHANNEL(changes, status, text)                                                                                          \
+    PROBLEM((t.k.dtype = ATTN_Q4_1C, t.k_tail = (attn_input){tail, ATTN_F16, {0, 0, 0, 0}}, changes), status, text)
+    BY_CHANNEL(t.v = t.k, ATTN_ERR_UNSUPPORTED, "v.dtype is q4_1c; only keys are quantised by channel");
+    BY_CHANNEL(t.k.dtype = ATTN_Q4_1, ATTN_ERR_ARGUMENT, "k_tail is set and k.dtype is q4_1; only keys of q4_1c have a tail");
+    BY_CHANNEL(memset(&t.k_tail, 0, sizeof t.k_tail), ATTN_ERR_ARGUMENT,
+               "k_tail is missing; k.dtype is q4_1c, and keys of a group that is not full are there");
+    BY_CHANNEL(t.k_tail.dtype = ATTN_BF16, ATTN_ERR_UNSUPPORTED, "k_tail.dtype is bf16; it must be f16");
+    BY_CHANNEL(t.cu_seqlens_q = t.cu_seqlens_kv = attn_in(lengths), ATTN_ERR_UNSUPPORTED,
+               "k.dtype is q4_1c and cu_seqlens_kv is set; a sequence begins with a group of 32 keys");
+    BY_CHANNEL(p.score.kind = ATTN_SCORE_COSINE, ATTN_ERR_UNSUPPORTED,
+               "k.dtype is q4_1c; keys by channel have neither cosines nor distances");
+    BY_CHANNEL((p.paging.page_size = 16, p.paging.pages = 2, t.page_table = attn_in(lengths)), ATTN_ERR_SHAPE,
+               "k.dtype is q4_1c and paging.page_size is 16; it must be a multiple of 32");
+    BY_CHANNEL(p.op = ATTN_JVP, ATTN_ERR_UNSUPPORTED,
+               "k.dtype is q4_1c and op is not ATTN_FORWARD; quantised keys and values have no gradients");
 }
 
 /* Values in the memory of the keys, with scales of their own or none, over few queries and over tiles. */

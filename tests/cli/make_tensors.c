@@ -15,7 +15,7 @@
 
 static attn_dtype dtype_of(const char *name)
 {
-    for (int d = ATTN_F32; d <= ATTN_Q4_1; d++)
+    for (int d = ATTN_F32; d <= ATTN_Q4_1C; d++)
         if (strcmp(name, attn_dtype_name((attn_dtype)d)) == 0) return (attn_dtype)d;
     return ATTN_DTYPE_DEFAULT;
 }

@@ -162,7 +162,7 @@ static void test_types(void **state)
         int accepted = 0;
         valid_call_with(&s, (attn_op)op, n);
         const attn_input valid_call_slot = slot_get(&s.tensors, n);
-        for (int dtype = -1; dtype <= ATTN_Q4_1 + 2; dtype++) {
+        for (int dtype = -1; dtype <= ATTN_Q4_1C + 2; dtype++) {
             attn_error error;
             attn_plan *plan;
             attn_input slot = valid_call_slot;
@@ -170,8 +170,8 @@ static void test_types(void **state)
             slot_set(&s.tensors, n, slot);
             const attn_status status = valid_call_plan(&s, &plan, &error);
             attn_plan_destroy(plan);
-            const int in_table = dtype >= 0 && dtype <= ATTN_Q4_1 && (table[n].types >> dtype & 1);
-            if (dtype < 0 || dtype > ATTN_Q4_1) expect_no_plan(&s, ATTN_ERR_ARGUMENT, n, "an invalid type");
+            const int in_table = dtype >= 0 && dtype <= ATTN_Q4_1C && (table[n].types >> dtype & 1);
+            if (dtype < 0 || dtype > ATTN_Q4_1C) expect_no_plan(&s, ATTN_ERR_ARGUMENT, n, "an invalid type");
             else if (!in_table && dtype != ATTN_DTYPE_DEFAULT)
                 expect_no_plan(&s, ATTN_ERR_UNSUPPORTED, n, "a type of another kind");
             accepted += status == ATTN_OK && dtype != ATTN_DTYPE_DEFAULT;
@@ -227,9 +227,10 @@ static void test_gradient_of_nothing(void **state)
 /* Inputs and outputs that the options of the problem leave unused. */
 static void test_no_use(void **state)
 {
-    static const char *const names[] = {"k_scale",    "v_scale",       "score_matrix", "relative_u",  "relative_v",
-                                        "topk_index", "topk_weight",   "page_table",   "block_index", "block_starts",
-                                        "block_mask", "cu_seqlens_kv", "page_starts",  "page_index",  "lengths_last_page"};
+    static const char *const names[] = {"k_scale",     "v_scale",      "score_matrix",      "relative_u",
+                                        "relative_v",  "topk_index",   "topk_weight",       "page_table",
+                                        "block_index", "block_starts", "block_mask",        "cu_seqlens_kv",
+                                        "page_starts", "page_index",   "lengths_last_page", "k_tail"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++) {

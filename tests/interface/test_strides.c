@@ -142,7 +142,7 @@ static void test_other_strides(void **state)
             rejected(plan, ATTN_ERR_STRIDE, n, "another stride");
             strides++;
         }
-        for (int dtype = ATTN_F32; dtype <= ATTN_Q4_1; dtype++) {
+        for (int dtype = ATTN_F32; dtype <= ATTN_Q4_1C; dtype++) {
             attn_input slot = valid_call_slot;
             slot.dtype = (attn_dtype)dtype;
             slot_set(&s.tensors, n, slot);
@@ -150,10 +150,10 @@ static void test_other_strides(void **state)
             else rejected(plan, ATTN_ERR_ARGUMENT, n, "another type");
             types++;
         }
-        for (int dtype = -1; dtype <= ATTN_Q4_1 + 100; dtype += ATTN_U64 + 2) { /* invalid types */
+        for (int dtype = -1; dtype <= ATTN_Q4_1C + 100; dtype += ATTN_U64 + 2) { /* invalid types */
             attn_input slot = valid_call_slot;
             slot.dtype = (attn_dtype)dtype;
-            if (dtype == -1 || dtype > ATTN_Q4_1) slot_set(&s.tensors, n, slot), rejected(plan, ATTN_ERR_ARGUMENT, n, "no type");
+            if (dtype == -1 || dtype > ATTN_Q4_1C) slot_set(&s.tensors, n, slot), rejected(plan, ATTN_ERR_ARGUMENT, n, "no type");
         }
         attn_plan_destroy(plan);
     }

@@ -60,7 +60,7 @@ static void test_rows(void **state)
         }
         assert_true(used);
         for (int axis = 0; axis < 4; axis++) assert_in_range(t->axes[axis], ATTN_AXIS_ONE, ATTN_AXIS_WORD);
-        assert_true(t->types != 0 && (t->types & 1u << ATTN_DTYPE_DEFAULT) == 0 && t->types < 1u << (ATTN_Q4_1 + 1));
+        assert_true(t->types != 0 && (t->types & 1u << ATTN_DTYPE_DEFAULT) == 0 && t->types < 1u << (ATTN_Q4_1C + 1));
         assert_in_range(t->since, 100, 10000 * ATTN_VERSION_MAJOR + 100 * ATTN_VERSION_MINOR + ATTN_VERSION_PATCH);
         assert_true(t->gradient_of >= -1 && t->gradient_of < tensors_of_table && t->gradient_of != n);
         assert_true(t->may_alias >= -1 && t->may_alias < tensors_of_table && t->may_alias != n);

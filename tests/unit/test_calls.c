@@ -264,20 +264,20 @@ static void test_names(void **state)
     static const struct {
         const char *name;
         size_t size;
-    } dtypes[] = {{"default", 0}, {"f32", 4},     {"f64", 8},   {"f16", 2},   {"bf16", 2}, {"bool", 1}, {"i8", 1},
-                  {"u8", 1},      {"i16", 2},     {"u16", 2},   {"i32", 4},   {"u32", 4},  {"i64", 8},  {"u64", 8},
-                  {"f8_e4m3", 1}, {"f8_e5m2", 1}, {"q8_0", 34}, {"q4_0", 18}, {"q4_1", 20}};
+    } dtypes[] = {{"default", 0}, {"f32", 4},     {"f64", 8},   {"f16", 2},   {"bf16", 2},  {"bool", 1},  {"i8", 1},
+                  {"u8", 1},      {"i16", 2},     {"u16", 2},   {"i32", 4},   {"u32", 4},   {"i64", 8},   {"u64", 8},
+                  {"f8_e4m3", 1}, {"f8_e5m2", 1}, {"q8_0", 34}, {"q4_0", 18}, {"q4_1", 20}, {"q4_1c", 20}};
     static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon"};
     char version[32];
     (void)state;
     for (int i = 0; i < 8; i++) assert_string_equal(attn_status_string((attn_status)i), statuses[i]);
     assert_string_equal(attn_status_string((attn_status)8), "unknown status");
     assert_string_equal(attn_status_string((attn_status)-1), "unknown status");
-    for (int i = 0; i < 19; i++) {
+    for (int i = 0; i < 20; i++) {
         assert_string_equal(attn_dtype_name((attn_dtype)i), dtypes[i].name);
         assert_int_equal(attn_dtype_size((attn_dtype)i), dtypes[i].size);
     }
-    assert_string_equal(attn_dtype_name((attn_dtype)19), "unknown");
+    assert_string_equal(attn_dtype_name((attn_dtype)20), "unknown");
     assert_int_equal(attn_dtype_size((attn_dtype)-1), 0);
     for (int i = 0; i < 5; i++) assert_string_equal(attn_isa_name((attn_isa)i), isas[i]);
     assert_string_equal(attn_isa_name((attn_isa)5), "unknown");

@@ -182,7 +182,7 @@ static void test_types(void **state)
 {
     (void)state;
     REJECTED(s.tensors.q.dtype = (attn_dtype)99, ATTN_ERR_ARGUMENT, "q.dtype is 99; it is not a type");
-    REJECTED(s.tensors.weights.dtype = (attn_dtype)19, ATTN_ERR_ARGUMENT, "weights.dtype is 19; it is not a type");
+    REJECTED(s.tensors.weights.dtype = (attn_dtype)20, ATTN_ERR_ARGUMENT, "weights.dtype is 20; it is not a type");
     REJECTED(s.tensors.q.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "q.dtype is i8; it must be f32, f64, f16 or bf16");
     REJECTED(s.tensors.k.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED,
              "k.dtype is f64; it must be f32, f16, bf16, i8, f8 or blocks, as q is not f64");

@@ -10,7 +10,9 @@ static int find_in_entry(const void *context, int64_t n, attn_transfer_token *t)
     const int64_t b = n / call->longest, i = n % call->longest;
     if (i >= attn_append_count(call, b)) return 0;
     const int64_t at = attn_cache_lengths(c)[b] + i;
-    *t = (attn_transfer_token){b, i, attn_cache_entry(c, b, at), attn_cache_token(c, at), at, 0, 0, 0};
+    const int packed = attn_append_is_packed(call);
+    *t = (attn_transfer_token){
+        packed ? 0 : b, attn_append_first(call, b) + i, attn_cache_entry(c, b, at), attn_cache_token(c, at), at, 0, 0, 0};
     return 1;
 }
 
@@ -30,16 +32,22 @@ attn_status attn_append_plan(attn_transfer_walk *walk, const attn_append *call, 
     const attn_cache *c = &call->cache;
     const int slots = attn_append_has_slots(call),
               written = c->heads_kv > 0 && (c->dim_qk > 0 || c->dim_v > 0 || c->k_scale.data || c->v_scale.data);
+    const attn_transfer_tensor
+        k = {c->heads_kv, c->dim_qk, call->tokens.k, c->k, c->k_scale, c->rope, attn_cache_gives_scale(&c->k, &c->k_scale)},
+        v = {c->heads_kv, c->dim_v, call->tokens.v, c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale)};
+    const int by_channel = attn_is_by_channel(c->k.dtype);
+    CHECK(!by_channel || !slots, ATTN_ERR_UNSUPPORTED,
+          "cache: k is %s and tokens.slots is set; the last keys of an entry are in its tail, so append by lengths or cu_seqlens",
+          attn_dtype_name(c->k.dtype));
     /* What is written fits memory; of no heads or channels there may be 2^48 tokens. */
-    *walk = (attn_transfer_walk){
-        .tokens = !written ? 0
-                  : slots  ? call->tokens.len
-                           : c->batch * call->longest,
-        .find = slots ? find_slot : find_in_entry,
-        .context = call,
-        .tensor = {{c->heads_kv, c->dim_qk, call->tokens.k, c->k, c->k_scale, c->rope, attn_cache_gives_scale(&c->k, &c->k_scale)},
-                   {c->heads_kv, c->dim_v, call->tokens.v, c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale)}},
-        .tensors = attn_cache_has_values_in_keys(c) ? 1 : 2};
+    *walk = (attn_transfer_walk){.tokens = !written ? 0
+                                           : slots  ? call->tokens.len
+                                                    : c->batch * call->longest,
+                                 .find = slots ? find_slot : find_in_entry,
+                                 .context = call,
+                                 .tensor = {by_channel ? v : k, v},
+                                 .tensors = by_channel || attn_cache_has_values_in_keys(c) ? 1 : 2};
+    if (by_channel) walk->groups = (attn_transfer_groups){c->batch, call->longest, k, c->k_tail};
     return attn_transfer_plan(walk, options, 0, error);
 }
 

@@ -69,6 +69,7 @@ static attn_status fill_tensors(const attn_append *call, const attn_problem *p, 
     t->k = read_from(&cache->k);
     t->v = read_from(&cache->v);
     if (cache->k.dtype == ATTN_I8 || cache->k_scale.data) t->k_scale = read_from(&cache->k_scale);
+    if (attn_is_by_channel(cache->k.dtype)) t->k_tail = read_from(&cache->k_tail);
     if (cache->v.dtype == ATTN_I8 || cache->v_scale.data) t->v_scale = read_from(&cache->v_scale);
     t->lengths_q = attn_in(r->lengths_q);
     t->lengths_kv = attn_in(r->lengths_kv);
@@ -170,6 +171,7 @@ static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const a
                   {"v", &t->v},
                   {"k_scale", &t->k_scale},
                   {"v_scale", &t->v_scale},
+                  {"k_tail", &t->k_tail},
                   {"lengths_q", &t->lengths_q},
                   {"lengths_kv", &t->lengths_kv},
                   {"cu_seqlens_q", &t->cu_seqlens_q},
@@ -208,6 +210,8 @@ attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *
     TRY(attn_append_read(&call, cache, tokens, error));
     CHECK(!attn_append_has_slots(&call), ATTN_ERR_ARGUMENT,
           "cache: tokens.slots is set; attending tells by lengths which keys a query sees: append, then compute");
+    CHECK(!attn_append_is_packed(&call), ATTN_ERR_ARGUMENT,
+          "cache: tokens.cu_seqlens is set; attending has queries of [batch, heads_q, len, dim]: append, then compute");
     CHECK(!call.tokens.options, ATTN_ERR_ARGUMENT, "cache: tokens.options is set; attending has options of its own");
     TRY(check_filled(call.cache.heads_kv, &p, &t, error));
     describe(&call, &p);

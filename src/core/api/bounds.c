@@ -25,6 +25,8 @@ attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const at
     }
     TRY(attn_threads_choose(b->options.threads, &b->threads, error));
     TRY(attn_append_read(&b->append, cache, &none, error));
+    CHECK(!attn_is_by_channel(b->append.cache.k.dtype), ATTN_ERR_UNSUPPORTED,
+          "bounds: k is %s; bounds of keys by channel are not there yet", attn_dtype_name(b->append.cache.k.dtype));
     TRY(attn_kernel_best(ATTN_FORWARD, ATTN_F32, &b->options, &row, error));
     attn_kernel_assemble(row, &kernel);
     b->storage = kernel.storage;

@@ -128,6 +128,43 @@ static attn_status check_values_in_keys(attn_cache *cache, const attn_cache_toke
     return ATTN_OK;
 }
 
+/* Keys by channel: whole groups in pages, and a tail for each entry. */
+static attn_status check_tail(attn_cache *cache, int some, attn_error *error)
+{
+    const int64_t shape[4] = {cache->batch, cache->heads_kv, ATTN_TAIL, cache->dim_qk};
+    const attn_input given = slot_of(&cache->k_tail);
+    const char *name = attn_dtype_name(cache->k.dtype);
+    CHECK(!attn_is_by_channel(cache->v.dtype), ATTN_ERR_UNSUPPORTED, "cache: v is %s; only keys are quantised by channel",
+          attn_dtype_name(cache->v.dtype));
+    if (!attn_is_by_channel(cache->k.dtype)) {
+        CHECK(slot_is_absent(&given), ATTN_ERR_ARGUMENT, "cache: k_tail is set and k is %s; only keys of q4_1c have a tail", name);
+        return ATTN_OK;
+    }
+    CHECK(cache->page_size % ATTN_BLOCK == 0, ATTN_ERR_SHAPE,
+          "cache: k is %s and page_size is %" PRId64 "; it must be a multiple of %d", name, cache->page_size, ATTN_BLOCK);
+    CHECK(given.data || !some, ATTN_ERR_ARGUMENT, "cache: k is %s and k_tail is NULL", name);
+    TRY(resolve_output(&cache->k_tail, "cache: k_tail", shape, ATTN_F16, 0, 0, error));
+    CHECK(cache->k_tail.dtype == ATTN_F16, ATTN_ERR_UNSUPPORTED, "cache: k_tail is %s; it must be f16",
+          attn_dtype_name(cache->k_tail.dtype));
+    return ATTN_OK;
+}
+
+/* Packed tokens: where those of each entry begin. */
+static attn_status check_starts(const attn_append *call, attn_error *error)
+{
+    if (!attn_append_is_packed(call)) return ATTN_OK;
+    const int64_t first = attn_append_first(call, 0);
+    CHECK(first == 0, ATTN_ERR_ARGUMENT, "cache: tokens.cu_seqlens[0] (%" PRId64 ") is not 0", first);
+    for (int64_t b = 0; b < call->cache.batch; b++) {
+        const int64_t start = attn_append_first(call, b), end = attn_append_first(call, b + 1);
+        CHECK(end >= start && end <= call->tokens.len, ATTN_ERR_ARGUMENT,
+              "cache: tokens.cu_seqlens[%" PRId64 "] (%" PRId64 ") is not between its predecessor (%" PRId64 ") and len (%" PRId64
+              ")",
+              b + 1, end, start, call->tokens.len);
+    }
+    return ATTN_OK;
+}
+
 /* Every entry has capacity for its new tokens, and the pages that they come to exist: earlier ones may have been freed. */
 static attn_status check_places(attn_append *call, attn_error *error)
 {
@@ -182,10 +219,10 @@ void attn_append_places(places *p, const attn_append *call)
 {
     const attn_cache *cache = &call->cache;
     const attn_cache_tokens *tokens = &call->tokens;
-    const int64_t entries = attn_append_has_slots(call) ? 1 : cache->batch;
+    const int64_t entries = attn_append_has_slots(call) || attn_append_is_packed(call) ? 1 : cache->batch;
     const int64_t k[4] = {entries, cache->heads_kv, tokens->len, cache->dim_qk},
-                  v[4] = {entries, cache->heads_kv, tokens->len, cache->dim_v}, each[4] = {cache->batch, 1, 1, 1},
-                  list[4] = {tokens->len, 1, 1, 1};
+                  v[4] = {entries, cache->heads_kv, tokens->len, cache->dim_v}, starts[4] = {cache->batch + 1, 1, 1, 1},
+                  each[4] = {cache->batch, 1, 1, 1}, list[4] = {tokens->len, 1, 1, 1};
     p->count = p->group = 0;
     places_add_cache(p, "", cache, 1);
     places_add_slot(p, "tokens", "k", &tokens->k, k, ATTN_F32, 0);
@@ -193,6 +230,7 @@ void attn_append_places(places *p, const attn_append *call)
     places_add_slot(p, "tokens", "lengths", &tokens->lengths, each, ATTN_I64, 0);
     places_add_slot(p, "tokens", "slots", &tokens->slots, list, ATTN_I64, 0);
     places_add_slot(p, "tokens", "positions", &tokens->positions, list, ATTN_I64, 0);
+    places_add_slot(p, "tokens", "cu_seqlens", &tokens->cu_seqlens, starts, ATTN_I64, 0);
     if (cache->rope) places_add_rope(p, cache->rope, cache->dim_qk);
 }
 
@@ -212,13 +250,14 @@ static attn_status check_no_overlap(const attn_append *call, attn_error *error)
                   capacity = attn_cache_has_pages(c) ? c->page_size : c->capacity;
     const int64_t k[4] = {entries, c->heads_kv, capacity, attn_row_elements(c->k.dtype, c->dim_qk)},
                   v[4] = {entries, c->heads_kv, capacity, attn_row_elements(c->v.dtype, c->dim_v)},
-                  scale[4] = {entries, c->heads_kv, capacity, 1};
+                  scale[4] = {entries, c->heads_kv, capacity, 1}, tail[4] = {c->batch, c->heads_kv, ATTN_TAIL, c->dim_qk};
     places p;
     TRY(check_itself("k", &c->k, k, error));
     TRY(check_itself("v", &c->v, v, error));
     if (!attn_cache_gives_scale(&c->k, &c->k_scale)) TRY(check_itself("k_scale", &c->k_scale, scale, error));
     if (!attn_cache_has_values_in_keys(c) && !attn_cache_gives_scale(&c->v, &c->v_scale))
         TRY(check_itself("v_scale", &c->v_scale, scale, error));
+    TRY(check_itself("k_tail", &c->k_tail, tail, error));
     attn_append_places(&p, call);
     return places_check(&p, "cache", error);
 }
@@ -237,13 +276,13 @@ static attn_status check_doubles(const attn_cache *cache, const attn_cache_token
     return ATTN_OK;
 }
 
-/* Tokens [entries, heads_kv, len, dim], and which of lengths, slots and positions they have. */
+/* Tokens [entries, heads_kv, len, dim], and which of lengths, slots, positions and cu_seqlens they have. */
 static attn_status check_tokens(attn_append *call, attn_error *error)
 {
     const attn_cache *cache = &call->cache;
     attn_cache_tokens *tokens = &call->tokens;
-    const int slots = attn_append_has_slots(call);
-    const int64_t entries = slots ? 1 : cache->batch;
+    const int slots = attn_append_has_slots(call), packed = attn_append_is_packed(call);
+    const int64_t entries = slots || packed ? 1 : cache->batch;
     const int64_t k[4] = {entries, cache->heads_kv, tokens->len, cache->dim_qk},
                   v[4] = {entries, cache->heads_kv, tokens->len, cache->dim_v};
     const attn_dtype natural = cache->k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
@@ -253,6 +292,9 @@ static attn_status check_tokens(attn_append *call, attn_error *error)
     TRY(attn_cache_resolve_index(&tokens->lengths, "cache: tokens.lengths", cache->batch, 0, error));
     TRY(attn_cache_resolve_index(&tokens->slots, "cache: tokens.slots", tokens->len, 0, error));
     TRY(attn_cache_resolve_index(&tokens->positions, "cache: tokens.positions", tokens->len, 0, error));
+    TRY(attn_cache_resolve_index(&tokens->cu_seqlens, "cache: tokens.cu_seqlens", cache->batch + 1, 0, error));
+    CHECK(!packed || (!slots && !tokens->lengths.data), ATTN_ERR_ARGUMENT,
+          "cache: tokens.cu_seqlens and tokens.%s are both set; set only one of them", slots ? "slots" : "lengths");
     CHECK(!slots || !tokens->lengths.data, ATTN_ERR_ARGUMENT,
           "cache: tokens.lengths and tokens.slots are both set; a slot of -1 skips a token");
     CHECK(slots || !tokens->positions.data, ATTN_ERR_ARGUMENT,
@@ -288,7 +330,9 @@ attn_status attn_append_read(attn_append *call, const attn_cache *given, const a
     TRY(check_values_in_keys(cache, tokens, error));
     TRY(check_lengths(cache, error));
     TRY(check_scales(cache, entries, capacity, has_entries(cache, slots), error));
+    TRY(check_tail(cache, cache->batch > 0, error));
     TRY(check_tokens(call, error));
+    if (!slots) TRY(check_starts(call, error));
     if (!slots) TRY(check_places(call, error));
     if (cache->rope) {
         TRY(attn_rope_read(&call->rope, cache->rope, cache->dim_qk, error));

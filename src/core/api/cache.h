@@ -54,10 +54,17 @@ static inline int64_t attn_append_slots(const attn_append *call)
 }
 static inline int attn_append_has_slots(const attn_append *call) { return call->tokens.slots.data != NULL; }
 
+/* Whether tokens are packed by entry, those of entry b from attn_append_first on. */
+static inline int attn_append_is_packed(const attn_append *call) { return call->tokens.cu_seqlens.data != NULL; }
+static inline int64_t attn_append_first(const attn_append *call, int64_t b)
+{
+    return attn_append_is_packed(call) ? attn_cache_index(&call->tokens.cu_seqlens, b) : 0;
+}
 /* The number of new tokens of entry b. */
 static inline int64_t attn_append_count(const attn_append *call, int64_t b)
 {
     const attn_input *lengths = &call->tokens.lengths;
+    if (attn_append_is_packed(call)) return attn_append_first(call, b + 1) - attn_append_first(call, b);
     return lengths->data ? attn_cache_index(lengths, b) : call->tokens.len;
 }
 

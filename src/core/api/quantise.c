@@ -27,6 +27,8 @@ attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, cons
     const int has_scales = scales && (scales->data || !attn_is_quantised(type) || type == ATTN_I8);
     CHECK(!attn_is_blocks(type) || dim % ATTN_BLOCK == 0, ATTN_ERR_SHAPE,
           "quantise: values is %s and dim is %" PRId64 "; blocks need a multiple of %d", attn_dtype_name(type), dim, ATTN_BLOCK);
+    CHECK(!attn_is_by_channel(type) || rows % ATTN_BLOCK == 0, ATTN_ERR_SHAPE,
+          "quantise: values is %s and rows is %" PRId64 "; groups need a multiple of %d", attn_dtype_name(type), rows, ATTN_BLOCK);
     CHECK(!attn_is_blocks(type) || !has_scales, ATTN_ERR_ARGUMENT, "quantise: scales is set and values is %s, which has its own",
           attn_dtype_name(type));
     const bound_rule of_src = {"src", {1, 1, rows, dim}, ATTN_F32, BOUND_FLOAT, 0, 1},
@@ -42,6 +44,12 @@ attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, cons
     walk.tensor[0] =
         (attn_transfer_tensor){.heads = 1, .dim = dim, .from = slot_of(&read), .to = output_of(&to), .scale = output_of(&scale)};
     TRY(attn_transfer_plan(&walk, NULL, 1, error));
-    attn_run_transfer(&walk);
+    for (int64_t row = 0; attn_is_by_channel(type) && dim > 0 && row < rows; row += ATTN_BLOCK) {
+        const char *x = (const char *)from.data + row * from.stride[2] * (int64_t)attn_dtype_size(from.dtype);
+        uint8_t *key = (uint8_t *)to.data + row * to.stride[2] * (int64_t)attn_dtype_size(type);
+        attn_transfer_group(walk.kernel, dim, (attn_transfer_rows){(void *)(uintptr_t)x, from.dtype, from.stride[2]}, key,
+                            to.stride[2]);
+    }
+    if (!attn_is_by_channel(type)) attn_run_transfer(&walk);
     return succeed(error);
 }

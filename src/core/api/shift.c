@@ -77,6 +77,8 @@ attn_status attn_cache_shift(const attn_cache *cache, int64_t keep, const attn_i
     CHECK(drop && (drop->data || c->batch == 0), ATTN_ERR_ARGUMENT, "cache: drop is NULL");
     m.drop = *drop;
     TRY(attn_cache_resolve_index(&m.drop, "cache: drop", c->batch, 0, error));
+    CHECK(!attn_is_by_channel(c->k.dtype), ATTN_ERR_UNSUPPORTED, "cache: k is %s; a shift would move keys out of their groups",
+          attn_dtype_name(c->k.dtype));
     CHECK(!c->rope || !attn_is_quantised(c->k.dtype) || c->dim_qk == 0, ATTN_ERR_UNSUPPORTED,
           "cache: k is %s and rotated; a shift would quantise it again", attn_dtype_name(c->k.dtype));
     for (int64_t b = 0; b < c->batch; b++) {
@@ -120,6 +122,8 @@ attn_status attn_cache_move(const attn_cache *cache, int64_t count, const attn_i
     attn_append call;
     TRY(attn_append_read(&call, cache, &none, error));
     moves m = {.cache = &call.cache};
+    CHECK(!attn_is_by_channel(m.cache->k.dtype), ATTN_ERR_UNSUPPORTED, "cache: k is %s; its keys are in groups, not in slots",
+          attn_dtype_name(m.cache->k.dtype));
     CHECK(count >= 0, ATTN_ERR_SHAPE, "cache: count (%" PRId64 ") is negative", count);
     TRY(read_slots(&call, &m.from, from, "from", count, error));
     TRY(read_slots(&call, &m.to, to, "to", count, error));

@@ -25,6 +25,7 @@ static const struct {
     [ATTN_Q8_0] = {"q8_0", 34},
     [ATTN_Q4_0] = {"q4_0", 18},
     [ATTN_Q4_1] = {"q4_1", 20},
+    [ATTN_Q4_1C] = {"q4_1c", 20},
 };
 
 static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon"};

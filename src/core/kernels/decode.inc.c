@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * decode.inc.c - the decode kernel, written once.  An instantiation (<isa>/dec_<type>.c) defines REAL_BITS, includes the SIMD layer
- * of its instruction set and then this file, and defines its part as ATTN_DECODE_PART.
+ * of its instruction set and then this file, and defines its part as ATTN_DECODE_PART, and in f32 another as ATTN_CHANNELS_PART.
  */
 #ifdef VF_LANES
 
@@ -17,6 +17,10 @@
 #include "decode_prefetch_step.inc.c"
 #include "decode_step.inc.c"
 
+#if REAL_BITS == 32
+#include "channels_step.inc.c"
+#endif
+
 #include "decode_order_step.inc.c"
 
 static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)
@@ -24,6 +28,11 @@ static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)
     (void)dim_qk, (void)dim_v;
     return 512;
 }
+
+#define ATTN_CHANNELS_PART                                                                                                         \
+    {                                                                                                                              \
+        .shape = ATTN_TILE_SHAPE, .load = step_load_channels, .dots = step_channel_dots,                                           \
+    }
 
 #define ATTN_DECODE_PART                                                                                                           \
     {                                                                                                                              \

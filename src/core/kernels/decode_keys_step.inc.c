@@ -39,7 +39,8 @@
     case ATTN_F8_E5M2:                                                                                                             \
     case ATTN_Q8_0:                                                                                                                \
     case ATTN_Q4_0:                                                                                                                \
-    case ATTN_Q4_1
+    case ATTN_Q4_1:                                                                                                                \
+    case ATTN_Q4_1C
 #define EACH_KEYS(f, dtype, ...)                                                                                                   \
     do {                                                                                                                           \
         switch (dtype) {                                                                                                           \

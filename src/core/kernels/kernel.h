@@ -13,6 +13,7 @@
 #define ATTN_KERNELS_KERNEL_H
 
 #include "part/additive.h"
+#include "part/channels.h"
 #include "part/chunk.h"
 #include "part/convolution.h"
 #include "part/decode.h"

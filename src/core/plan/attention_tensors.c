@@ -115,6 +115,7 @@ static const attn_tensor_row rows[] = {
     [ATTN_SLOT_page_index] = {"page_index", FORWARD_READS, LIST_AXES, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
     [ATTN_SLOT_lengths_last_page] = {"lengths_last_page", FORWARD_READS, ENTRY_AXES, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
     [ATTN_SLOT_tree] = {"tree", FORWARD_READS, {ATTN_AXIS_BATCH, ATTN_AXIS_ONE, ATTN_AXIS_QUERY, ATTN_AXIS_WORD}, ATTN_TYPE_WORD, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
+    [ATTN_SLOT_k_tail] = {"k_tail", FORWARD_READS, {ATTN_AXIS_BATCH, ATTN_AXIS_HEAD_KV, ATTN_AXIS_LIST, ATTN_AXIS_DIM_K}, ATTN_TYPE_F16, ATTN_LAST_CONTIGUOUS, -1, -1},
 };
 /* clang-format on */
 _Static_assert(sizeof rows / sizeof *rows == ATTN_SLOTS && (int)ATTN_SLOTS <= (int)ATTN_MAX_TENSORS, "a row for each slot");
@@ -187,6 +188,9 @@ void attn_attention_shape(const void *problem, int number, int64_t shape[4])
         break;
     case ATTN_SLOT_ranges:
         shape[3] = 2;
+        break;
+    case ATTN_SLOT_k_tail:
+        shape[2] = ATTN_TAIL;
         break;
     case ATTN_SLOT_score_matrix:
     case ATTN_SLOT_grad_score_matrix:

@@ -15,7 +15,8 @@ enum {
     FLOATS = HALVES | 1u << ATTN_F32 | 1u << ATTN_F64,
     BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8,
     WORDS = 1u << ATTN_U64 | 1u << ATTN_I64,
-    QUANTISED = 1u << ATTN_I8 | 1u << ATTN_F8_E4M3 | 1u << ATTN_F8_E5M2 | 1u << ATTN_Q8_0 | 1u << ATTN_Q4_0 | 1u << ATTN_Q4_1
+    QUANTISED = 1u << ATTN_I8 | 1u << ATTN_F8_E4M3 | 1u << ATTN_F8_E5M2 | 1u << ATTN_Q8_0 | 1u << ATTN_Q4_0 | 1u << ATTN_Q4_1 |
+                1u << ATTN_Q4_1C
 };
 
 typedef struct types {
@@ -48,6 +49,8 @@ static types types_of(attn_type_rule rule, attn_dtype query, attn_dtype like)
         return (types){FLOATS, like ? like : compute, "f32, f64, f16 or bf16", 0};
     case ATTN_TYPE_F32:
         return (types){1u << ATTN_F32, ATTN_F32, "f32", 0};
+    case ATTN_TYPE_F16:
+        return (types){1u << ATTN_F16, ATTN_F16, "f16", 0};
     case ATTN_TYPE_BYTE:
         return (types){BYTES, ATTN_BOOL, "bool or u8", 0};
     case ATTN_TYPE_WORD:

@@ -35,6 +35,7 @@ typedef enum attn_type_rule {
     ATTN_TYPE_FLOAT,   /* any float type; default the compute type, or that of the tensor whose gradient it is */
     ATTN_TYPE_STORED,  /* as ATTN_TYPE_SAME; default the compute type */
     ATTN_TYPE_F32,
+    ATTN_TYPE_F16,
     ATTN_TYPE_BYTE, /* bool or u8 */
     ATTN_TYPE_WORD, /* u64 or i64 */
     ATTN_TYPE_INDEX /* i64 or i32 */

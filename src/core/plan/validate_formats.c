@@ -4,7 +4,30 @@
 
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../prepare/prepare.h"
 #include "plan.h"
+
+/* Keys by channel: groups of tokens lie on a grid, which pages share, and the last ones are in k_tail. */
+static attn_status check_by_channel(const attn_resolved *p, const attn_dtype types[2], attn_error *error)
+{
+    const int by_channel = attn_is_by_channel(types[0]);
+    const char *name = attn_dtype_text(types[0]);
+    CHECK_TENSOR(!attn_is_by_channel(types[1]), ATTN_SLOT_v, ATTN_ERR_UNSUPPORTED,
+                 "v.dtype is %s; only keys are quantised by channel", attn_dtype_text(types[1]));
+    CHECK_TENSORS(by_channel || !p->has.k_tail, ATTN_SLOT_k_tail, ATTN_SLOT_k, ATTN_ERR_ARGUMENT,
+                  "k_tail is set and k.dtype is %s; only keys of q4_1c have a tail", name);
+    if (!by_channel) return ATTN_OK;
+    CHECK_TENSORS(p->has.k_tail, ATTN_SLOT_k_tail, ATTN_SLOT_k, ATTN_ERR_ARGUMENT,
+                  "k_tail is missing; k.dtype is %s, and keys of a group that is not full are there", name);
+    CHECK_TENSORS(!p->has.cu_seqlens_kv, ATTN_SLOT_k, ATTN_SLOT_cu_seqlens_kv, ATTN_ERR_UNSUPPORTED,
+                  "k.dtype is %s and cu_seqlens_kv is set; a sequence begins with a group of %d keys", name, ATTN_BLOCK);
+    CHECK_TENSOR(!attn_prepares_keys(p), ATTN_SLOT_k, ATTN_ERR_UNSUPPORTED,
+                 "k.dtype is %s; keys by channel have neither cosines nor distances", name);
+    CHECK_TENSOR(!attn_is_paged(p) || p->paging.page_size % ATTN_BLOCK == 0, ATTN_SLOT_k, ATTN_ERR_SHAPE,
+                 "k.dtype is %s and paging.page_size is %" PRId64 "; it must be a multiple of %d", name, p->paging.page_size,
+                 ATTN_BLOCK);
+    return ATTN_OK;
+}
 
 attn_status attn_formats_validate(const attn_resolved *p, const attn_dtype types[2], attn_error *error)
 {
@@ -25,5 +48,5 @@ attn_status attn_formats_validate(const attn_resolved *p, const attn_dtype types
                      "%s.dtype is %s and its rows have %" PRId64 " channels; blocks need a multiple of %d", names[n],
                      attn_dtype_text(type), dims[n], ATTN_BLOCK);
     }
-    return ATTN_OK;
+    return check_by_channel(p, types, error);
 }

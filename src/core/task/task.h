@@ -33,6 +33,15 @@ char *attn_key_row(const attn_task *task, const void *base, const attn_layout *l
  * contiguously.
  */
 const char *attn_key_run(const attn_task *task, const void *base, const attn_layout *layout, int64_t t, int64_t *count);
+/* Keys that are quantised by channel, from key t on (of the key head's list, if it has one), at most `count`: rows of k_tail, or
+ * keys first .. first+count-1 of a group. */
+typedef struct attn_channel_run {
+    const char *tail, *group; /* one of them; group: the place of its key 0 */
+    int64_t first, count;
+} attn_channel_run;
+attn_channel_run attn_channels_at(const attn_task *task, int64_t t, int64_t count);
+/* Keys low .. high-1 as rows of f32 from `to` on, `ld` apart. */
+void attn_load_channels(const attn_task *task, int64_t low, int64_t high, void *to, int64_t ld);
 /* Element (i, j) of the task's head in a mask, bias or weights tensor. */
 char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j);
 

@@ -11,6 +11,10 @@ static void *gather_rows(const attn_task *task, const attn_key_rows *from, int64
 {
     const attn_walk *w = task->walk;
     const attn_layout *layout = from->layout;
+    if (attn_is_by_channel(layout->dtype)) {
+        attn_load_channels(task, low, high, to, ld);
+        return to;
+    }
     for (int64_t j = low; j < high;) {
         int64_t n = high - j;
         const void *run = attn_key_run(task, from->base, layout, j, &n);

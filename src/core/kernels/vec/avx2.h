@@ -84,6 +84,12 @@ VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(x, _mm256_set1_epi32((int32_t)t)), x));
 }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)p)); }
+VF_INLINE vf vf_of_half(uint16_t h) { return _mm256_cvtph_ps(_mm_set1_epi16((int16_t)h)); }
+VF_INLINE vf vf_of_nibbles(const uint8_t *p, int upper)
+{
+    const __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return _mm256_cvtepi32_ps(upper ? _mm256_srli_epi32(x, 4) : _mm256_and_si256(x, _mm256_set1_epi32(15)));
+}
 
 /* Four doubles as floats; finite values stay finite. */
 VF_INLINE __m128 narrow(const double *p)

@@ -107,6 +107,12 @@ VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
     return _mm512_cmpge_epu32_mask(_mm512_loadu_si512(p), _mm512_set1_epi32((int32_t)t));
 }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
+VF_INLINE vf vf_of_half(uint16_t h) { return _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)h)); }
+VF_INLINE vf vf_of_nibbles(const uint8_t *p, int upper)
+{
+    const __m512i x = _mm512_cvtepu8_epi32(load_16_bytes(p));
+    return _mm512_cvtepi32_ps(upper ? _mm512_srli_epi32(x, 4) : _mm512_and_si512(x, _mm512_set1_epi32(15)));
+}
 
 /* Eight doubles as floats; finite values stay finite. */
 VF_INLINE __m256 narrow(const void *p)

@@ -24,6 +24,8 @@
  *      vf_load_fours(p, at)                       the four elements at each of p + at[0], p + at[1], p + at[2], p + at[3]
  *      vf_of_fours(x, i)                          element i of each group of four lanes, in all four; i is a constant
  *      vf_of_i32(p)                               VF_LANES integers, converted
+ *      vf_of_half(h)                              f32 only: an f16 in all lanes
+ *      vf_of_nibbles(p, upper)                    f32 only: the lower or the upper 4 bits of VF_LANES bytes
  *      vf_at_least(p, t)                          mask: which of VF_LANES unsigned integers are at least t
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
  *      hf_zero hf_load hf_store hf_add hf_fma hf_fma_pairs hf_load_as hf_transpose
@@ -120,6 +122,7 @@ VF_INLINE int64_t bytes_of(attn_dtype dtype)
            : dtype == ATTN_Q8_0                      ? 34
            : dtype == ATTN_Q4_0                      ? 18
            : dtype == ATTN_Q4_1                      ? 20
+           : dtype == ATTN_Q4_1C                     ? 20
                                                      : 1;
 }
 

@@ -87,6 +87,14 @@ VF_INLINE int vm_all(vm a) { return vminvq_u32(a) != 0; }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return vbslq_f32(mask, yes, no); }
 VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t) { return vcgeq_u32(vld1q_u32(p), vdupq_n_u32(t)); }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return vcvtq_f32_s32(vld1q_s32(p)); }
+VF_INLINE vf vf_of_half(uint16_t h) { return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))); }
+VF_INLINE vf vf_of_nibbles(const uint8_t *p, int upper)
+{
+    uint32_t bytes; /* four */
+    memcpy(&bytes, p, sizeof bytes);
+    const uint8x8_t x = vreinterpret_u8_u32(vdup_n_u32(bytes)), steps = upper ? vshr_n_u8(x, 4) : vand_u8(x, vdup_n_u8(15));
+    return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(steps))));
+}
 
 /* half_of_f8 for the first four bytes. */
 VF_INLINE uint16x4_t halves_of_f8(attn_dtype dtype, uint32x2_t bytes)

@@ -91,6 +91,8 @@ VF_INLINE int vm_all(vm a) { return a; }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return mask ? yes : no; }
 VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t) { return *p >= t; }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return (real)*p; }
+VF_INLINE vf vf_of_half(uint16_t h) { return (real)attn_f32_of_f16(h); }
+VF_INLINE vf vf_of_nibbles(const uint8_t *p, int upper) { return (real)(upper ? *p >> 4 : *p & 15); }
 VF_INLINE void vf_transpose(vf *r) { (void)r; }
 
 typedef vf hf;

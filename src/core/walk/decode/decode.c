@@ -66,6 +66,21 @@ static void integer_dots(const attn_decode_group *g, const attn_decode_block *b,
         if (b->odd_queries >> row & 1) dots(g, b, 1, row, s, j, K, n);
 }
 
+/* Keys by channel: groups as they are, and rows of the tail. */
+static void channel_dots(const attn_decode_group *g, const attn_decode_block *b, const attn_decode_source *s, int64_t j, int64_t n)
+{
+    const attn_channels_part *kernel = g->call->walk->kernel.channels;
+    const attn_layout *tail = &g->call->walk->problem.at.k_tail;
+    for (int64_t end = j + n; j < end;) {
+        const attn_channel_run run = attn_channels_at(g->task, j, end - j);
+        if (run.tail) dots(g, b, g->rows, 0, s, j, (attn_decode_rows){run.tail, ATTN_F16, tail->stride[2], 0}, run.count);
+        else
+            kernel->dots(g->rows, run.first, run.count, s->dim, b->Q, g->ldq, run.group, s->layout->stride[2],
+                         attn_decode_at(g, b->S, j - b->base), g->lds);
+        j += run.count;
+    }
+}
+
 static void score_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
                         int64_t fetch, void *context)
 {
@@ -75,6 +90,11 @@ static void score_piece(const attn_decode_group *g, const attn_decode_source *s,
     if (w->kernel.decode_pairs) {
         w->kernel.decode_pairs->dots(g->rows, n, s->dim, b->Q, g->ldq, at, s->ld, attn_decode_at(g, b->S, j - b->base), g->lds,
                                      fetch, plan->streams);
+        return;
+    }
+    if (attn_is_by_channel(s->layout->dtype)) {
+        attn_decode_prefetch(s, n, at, fetch);
+        channel_dots(g, b, s, j, n);
         return;
     }
     const int64_t part = attn_decode_unpacks(s->layout->dtype) ? PART : n;

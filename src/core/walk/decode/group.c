@@ -260,7 +260,8 @@ attn_decode_rows attn_decode_unpacked(const attn_decode_group *g, const attn_dec
     const attn_layout *layout = values ? &p->at.v_scale : &p->at.k_scale;
     void *to = attn_part(g->task, values ? g->call->plan->scratch.V : g->call->plan->scratch.K);
     attn_decode_prefetch(s, n, at, fetch);
-    w->kernel.storage->load_rows(n, s->dim, at, s->layout->dtype, s->ld, to, s->dim);
+    if (attn_is_by_channel(s->layout->dtype)) attn_load_channels(g->task, j, j + n, to, s->dim);
+    else w->kernel.storage->load_rows(n, s->dim, at, s->layout->dtype, s->ld, to, s->dim);
     for (int64_t i = 0, run; scaled && i < n; i += run) {
         run = n - i;
         const void *factors = attn_key_run(g->task, values ? args->v_scale : args->k_scale, layout, j + i, &run);

@@ -39,6 +39,7 @@ static int64_t unpacked_rows(const attn_decode_walk *plan, const attn_layout *la
 {
     const int64_t piece = attn_decode_rows_of_piece(layout->dtype, dim);
     if (plan->tile_kv) return attn_is_quantised(layout->dtype) ? attn_min(piece, plan->tile_kv) : 0;
+    if (attn_is_by_channel(layout->dtype)) return 0;
     return attn_decode_unpacks(layout->dtype) ? attn_min(piece, plan->walk.block_kv) : 0;
 }
 
@@ -96,8 +97,8 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
     walk->block_kv = in_order ? attn_keys_of_part(plan->tile_kv) : kernel->block_kv(shape->dim_qk, shape->dim_v);
     plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     plan->ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
-    plan->integer_keys = !in_order && walk->kernel.fixed_point && (p->at.k.dtype == ATTN_I8 || attn_is_blocks(p->at.k.dtype)) &&
-                         shape->dim_qk <= ATTN_MAX_FIXED_POINT_CHANNELS;
+    const int as_integers = p->at.k.dtype == ATTN_I8 || (attn_is_blocks(p->at.k.dtype) && !attn_is_by_channel(p->at.k.dtype));
+    plan->integer_keys = !in_order && walk->kernel.fixed_point && as_integers && shape->dim_qk <= ATTN_MAX_FIXED_POINT_CHANNELS;
     plan->integer_values =
         !in_order && walk->kernel.fixed_point && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MAX_FIXED_POINT_CHANNELS;
     plan->streams = come_from_memory(p);

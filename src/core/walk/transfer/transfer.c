@@ -233,14 +233,86 @@ static void run_task(void *context, int64_t worker, int64_t task)
     }
 }
 
+/* ---- keys by channel ---- */
+
+void attn_transfer_group(const attn_transfer_part *kernel, int64_t dim, attn_transfer_rows rows, uint8_t *key, int64_t stride)
+{
+    enum { SIDE = ATTN_BLOCK, BYTES = 20 };
+    const int64_t blocks = dim / ATTN_BLOCK;
+    uint16_t halves[SIDE * SIDE];
+    float x[SIDE * SIDE], channels[SIDE * SIDE];
+    uint8_t square[SIDE * BYTES];
+    for (int64_t c = 0, at = 0, of_key = 0; c < dim; c += SIDE) {
+        attn_transfer_rows part = rows_from(rows, 0, c);
+        const attn_transfer_rows half = {halves, ATTN_F16, SIDE}, wide = {x, ATTN_F32, SIDE};
+        if (rows.dtype != ATTN_F16) {
+            kernel->convert(SIDE, SIDE, part, half);
+            part = half;
+        }
+        kernel->convert(SIDE, SIDE, part, wide);
+        for (int t = 0; t < SIDE; t++)
+            for (int i = 0; i < SIDE; i++) channels[i * SIDE + t] = x[t * SIDE + i];
+        attn_blocks_quantise(ATTN_Q4_1, SIDE * SIDE, channels, square);
+        for (int i = 0; i < SIDE; i++, of_key++) {
+            if (of_key == blocks) of_key = 0, at += stride;
+            memcpy(key + (at + of_key) * BYTES, square + i * BYTES, BYTES);
+        }
+    }
+}
+
+/* A task is an entry, or some heads of one. */
+typedef struct group_job {
+    const attn_transfer_walk *walk;
+    int64_t parts; /* of an entry's heads */
+} group_job;
+
+static void run_groups_task(void *context, int64_t worker, int64_t task)
+{
+    const group_job *j = context;
+    const attn_transfer_walk *w = j->walk;
+    const attn_transfer_groups *g = &w->groups;
+    const attn_transfer_tensor *x = &g->keys;
+    const int64_t b = task / j->parts, part = task % j->parts;
+    const int64_t head = x->heads * part / j->parts, heads = x->heads * (part + 1) / j->parts - head;
+    scratch s;
+    (void)worker;
+    s.first = s.first_frequency = -1;
+    for (int64_t n = 0; n < g->each; n++) {
+        attn_transfer_token t;
+        if (!w->find(w->context, b * g->each + n, &t)) break;
+        const int64_t row = t.position % ATTN_TAIL, before = t.position % ATTN_BLOCK; /* of its group */
+        const attn_transfer_rows from = rows_from(rows_at(x->from.data, x->from.dtype, x->from.stride, t.entry, t.token), head, 0),
+                                 tail = rows_from(rows_at(g->tail.data, ATTN_F16, g->tail.stride, b, row), head, 0);
+        if (x->rope) rotate(w->kernel, x->rope, &t, heads, x->dim, from, tail, &s);
+        else w->kernel->convert(heads, x->dim, from, tail);
+        if (before < ATTN_BLOCK - 1) continue;
+        for (int64_t h = head; h < head + heads; h++) {
+            const attn_transfer_rows group = rows_from(rows_at(g->tail.data, ATTN_F16, g->tail.stride, b, row - before), h, 0),
+                                     to = rows_at(x->to.data, x->to.dtype, x->to.stride, t.to_entry, t.to_token - before);
+            attn_transfer_group(w->kernel, x->dim, (attn_transfer_rows){group.data, ATTN_F16, g->tail.stride[2]},
+                                rows_from(to, h, 0).data, x->to.stride[2]);
+        }
+    }
+}
+
+static void run_groups(const attn_transfer_walk *w)
+{
+    const attn_transfer_groups *g = &w->groups;
+    if (g->entries == 0 || g->each == 0 || g->keys.heads == 0 || g->keys.dim == 0) return;
+    const int64_t most = w->threads > 1 ? g->keys.heads : 1; /* each part computes the angles again */
+    group_job j = {w, attn_clamp(attn_ceil_div(2 * (int64_t)w->threads, g->entries), 1, most)};
+    const int64_t tasks = g->entries * j.parts;
+    attn_threads_run(w->parallel_for, w->parallel_context, (int)attn_clamp(tasks, 1, w->threads), tasks, run_groups_task, &j);
+}
+
 double attn_transfer_size(const attn_transfer_walk *w)
 {
     double size = 0;
     for (int i = 0; i < w->tensors; i++) size += (double)w->tokens * (double)w->tensor[i].heads * (double)w->tensor[i].dim;
-    return size;
+    return size + (double)w->groups.entries * (double)w->groups.each * (double)w->groups.keys.heads * (double)w->groups.keys.dim;
 }
 
-void attn_run_transfer(const attn_transfer_walk *w)
+static void run_tokens(const attn_transfer_walk *w)
 {
     job j = {w, 1};
     int written = 0;
@@ -249,4 +321,10 @@ void attn_run_transfer(const attn_transfer_walk *w)
     const int workers = (int)attn_clamp(w->tokens, 1, w->threads);
     if (workers > 1) j.tasks = attn_min(w->tokens, 4 * (int64_t)workers);
     attn_threads_run(w->parallel_for, w->parallel_context, workers, j.tasks, run_task, &j);
+}
+
+void attn_run_transfer(const attn_transfer_walk *w)
+{
+    run_tokens(w);
+    run_groups(w);
 }

@@ -31,6 +31,14 @@ typedef struct attn_transfer_tensor {
 /* The most channels of a row that is rotated and then quantised, which is done on the stack. */
 enum { ATTN_ROTATED_CHANNELS = 4096 };
 
+/* Keys that are quantised by channel: token n of entry b is number b * each + n, n ascending until there is none, and passes
+ * through the entry's tail, [entry, head, ATTN_TAIL, channel] of f16, whose group is quantised when it is full. */
+typedef struct attn_transfer_groups {
+    int64_t entries, each; /* 0: none */
+    attn_transfer_tensor keys;
+    attn_output tail;
+} attn_transfer_groups;
+
 typedef struct attn_transfer_walk {
     const attn_transfer_part *kernel;
     attn_parallel_for *parallel_for;
@@ -41,6 +49,7 @@ typedef struct attn_transfer_walk {
     const void *context;
     attn_transfer_tensor tensor[2];
     int tensors;
+    attn_transfer_groups groups;
 } attn_transfer_walk;
 
 /* The number of elements that are moved, for the choice of threads; inexact beyond 2^53. */
@@ -49,5 +58,9 @@ double attn_transfer_size(const attn_transfer_walk *walk);
 #define ATTN_TRANSFER_SERIAL 0x1p17
 
 void attn_run_transfer(const attn_transfer_walk *walk);
+
+/* The blocks by channel of ATTN_BLOCK rows of dim channels, rounded to f16 first; `key`: where the first key is, `stride` blocks
+ * from one to the next. */
+void attn_transfer_group(const attn_transfer_part *kernel, int64_t dim, attn_transfer_rows rows, uint8_t *key, int64_t stride);
 
 #endif
