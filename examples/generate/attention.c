@@ -22,29 +22,45 @@ void attention_free(attention *a)
     *a = (attention){.plan = NULL};
 }
 
-/* Where each new token stands in its sequence, and in which slot of the pages. */
+/* Where each new token stands in its sequence. */
 static int list_tokens(attention *a, const pages *p, const int64_t *counts)
 {
     int64_t rows = 0;
     for (int64_t b = 0; b < a->count; b++) rows += counts[b];
     a->rows = rows;
     free(a->numbers);
-    a->numbers = malloc((size_t)(2 * a->count + 1 + 2 * rows) * sizeof *a->numbers);
+    a->numbers = malloc((size_t)(3 * a->count + 1 + rows) * sizeof *a->numbers);
     if (!a->numbers) return 0;
     a->starts = a->numbers, a->lengths = a->starts + a->count + 1;
-    a->positions = a->lengths + a->count, a->slots = a->positions + rows;
+    a->held = a->lengths + a->count, a->positions = a->held + a->count;
     a->table = p->table + a->first * p->row;
     a->starts[0] = rows = 0;
     for (int64_t b = 0; b < a->count; b++) {
         const int64_t before = pages_length(p, a->first + b);
-        for (int64_t t = before; t < before + counts[b]; t++, rows++) {
-            a->positions[rows] = t;
-            a->slots[rows] = a->table[b * p->row + t / p->page_size] * p->page_size + t % p->page_size;
-        }
+        for (int64_t t = before; t < before + counts[b]; t++) a->positions[rows++] = t;
         a->starts[b + 1] = rows;
         a->lengths[b] = before + counts[b];
     }
     return 1;
+}
+
+/* The tails of the step's sequences. */
+static uint16_t *tail_of(const attention *a, const attn_cache *c)
+{
+    return (uint16_t *)c->k_tail.data + a->first * c->heads_kv * ATTN_TAIL * c->dim_qk;
+}
+
+/* Appends the new tokens of every sequence to a layer's cache.  Appending adds to lengths, which other layers have yet to read. */
+static attn_status append(const attention *a, const pages *p, attn_cache cache, attn_input k, attn_input v, attn_error *error)
+{
+    const attn_cache_tokens tokens = {
+        .struct_size = sizeof tokens, .len = a->rows, .options = a->options, .k = k, .v = v, .cu_seqlens = attn_in(a->starts)};
+    for (int64_t b = 0; b < a->count; b++) a->held[b] = pages_length(p, a->first + b);
+    cache.batch = a->count;
+    cache.lengths = attn_out(a->held);
+    cache.page_table = (attn_input){.data = a->table, .stride = {p->row, 0, 0, 1}};
+    if (cache.k.dtype == ATTN_Q4_1C) cache.k_tail = attn_out(tail_of(a, &cache));
+    return attn_cache_append(&cache, &tokens, error);
 }
 
 /* The tensors of a layer; without a cache, for planning. */
@@ -56,6 +72,7 @@ static attn_tensors tensors_of(const attention *a, const pages *p, const attn_ca
     t.v = (attn_input){.data = c->v.data, .dtype = c->v.dtype};
     if (c->k.dtype == ATTN_I8) t.k_scale = attn_in(c->k_scale.data);
     if (c->v.dtype == ATTN_I8) t.v_scale = attn_in(c->v_scale.data);
+    if (c->k.dtype == ATTN_Q4_1C) t.k_tail = attn_in(tail_of(a, c));
     t.cu_seqlens_q = attn_in(a->starts);
     t.lengths_kv = attn_in(a->lengths);
     t.page_table = (attn_input){.data = a->table, .stride = {p->row, 0, 0, 1}};
@@ -130,14 +147,8 @@ static attn_status rotated_layer(attention *a, const pages *p, int64_t layer, fl
     if (status == ATTN_OK) status = attn_rope_apply(cache.rope, shape_q, &queries, &positions, &to_q, error);
     if (status == ATTN_OK) status = rotate(a, a->heads, q, own_q, error);
     if (status != ATTN_OK) return status;
-    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
-                                      .len = a->rows,
-                                      .options = a->options,
-                                      .k = laid(own_k, a->heads_kv, a->dim),
-                                      .v = laid(own_v, a->heads_kv, a->dim),
-                                      .slots = attn_in(a->slots)};
     cache.rope = NULL;
-    status = attn_cache_append(&cache, &tokens, error);
+    status = append(a, p, cache, laid(own_k, a->heads_kv, a->dim), laid(own_v, a->heads_kv, a->dim), error);
     if (status != ATTN_OK) return status;
     const attn_call call = {.struct_size = sizeof call, .schedule = a->schedule};
     attn_tensors tensors = tensors_of(a, p, &cache, own_q, o);
@@ -153,14 +164,7 @@ attn_status attention_layer(attention *a, const pages *p, int64_t layer, float *
 {
     if (p->hadamard) return rotated_layer(a, p, layer, q, k, v, o, error);
     const attn_cache *cache = &p->caches[layer];
-    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
-                                      .len = a->rows,
-                                      .options = a->options,
-                                      .k = laid(k, a->heads_kv, a->dim),
-                                      .v = laid(v, a->heads_kv, a->dim),
-                                      .slots = attn_in(a->slots),
-                                      .positions = attn_in(a->positions)};
-    attn_status status = attn_cache_append(cache, &tokens, error);
+    attn_status status = append(a, p, *cache, laid(k, a->heads_kv, a->dim), laid(v, a->heads_kv, a->dim), error);
     if (status != ATTN_OK) return status;
     const int64_t shape[4] = {1, a->heads, a->rows, a->dim};
     const attn_input from = laid(q, a->heads, a->dim), positions = attn_in(a->positions);

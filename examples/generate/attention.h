@@ -17,10 +17,10 @@ typedef struct attention {
     const attn_options *options;
     int64_t first, count, rows; /* sequences first .. first + count - 1, which bring so many tokens */
     int64_t heads, heads_kv, dim;
-    int64_t *numbers;           /* of which the next five are parts */
-    int64_t *starts, *lengths;  /* [count + 1] where the queries of each begin; [count] tokens with the new ones */
-    int64_t *table;             /* of the first of the sequences */
-    int64_t *positions, *slots; /* [rows]: in its sequence; in the pool of pages */
+    int64_t *numbers;          /* of which the next four are parts */
+    int64_t *starts, *lengths; /* [count + 1] where the queries of each begin; [count] tokens with the new ones */
+    int64_t *held, *positions; /* [count]: tokens while a layer appends; [rows]: in its sequence */
+    int64_t *table;            /* of the first of the sequences */
     attn_plan *plan;
     const attn_schedule *schedule;
     void *schedule_memory, *workspace;

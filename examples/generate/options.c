@@ -21,8 +21,8 @@ static const char help[] = "usage: generate MODEL.gguf [options] PROMPT...\n"
                            "      --top-p=P         draw from the most likely that together have probability P (default: 1)\n"
                            "      --seed=N          of the draws (default: 1)\n"
                            "      --drafts=N        guess up to N tokens from the text and check them at once (default: 0)\n"
-                           "      --cache=TYPE      of keys and values: f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0\n"
-                           "                        or q4_1 (default: bf16)\n"
+                           "      --cache=TYPE      of keys and values: f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0,\n"
+                           "                        q4_1 or q4_1c, whose values are q4_1 (default: bf16)\n"
                            "      --values=TYPE     of values, if they differ\n"
                            "      --hadamard        rotate what is stored, so that few bits lose less\n"
                            "      --page=N          tokens of a page of the cache (default: 64)\n"
@@ -32,7 +32,8 @@ static const char help[] = "usage: generate MODEL.gguf [options] PROMPT...\n"
                            "      --ids             print numbers of tokens: the prompt's, >, and those written\n"
                            "      --quiet           no progress bar, no speed\n"
                            "\n"
-                           "The text is the same for any batch, chunk, page, drafts and threads.\n";
+                           "The text is the same for any batch, chunk, page, drafts and threads; with q4_1c, whose last\n"
+                           "keys are exact until they are 32, it depends on chunks and drafts.\n";
 
 static int wrong(const char *argument, const char *expected)
 {
@@ -49,11 +50,11 @@ static const char *value_of(const char *argument, const char *name)
 
 static int read_type(const char *argument, const char *value, attn_dtype *type)
 {
-    static const attn_dtype types[] = {ATTN_F32,     ATTN_F16,  ATTN_BF16, ATTN_I8,  ATTN_F8_E4M3,
-                                       ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1};
+    static const attn_dtype types[] = {ATTN_F32,     ATTN_F16,  ATTN_BF16, ATTN_I8,   ATTN_F8_E4M3,
+                                       ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1, ATTN_Q4_1C};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(value, attn_dtype_name(types[i]))) return *type = types[i], 1;
-    return wrong(argument, "f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0 or q4_1");
+    return wrong(argument, "f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0, q4_1 or q4_1c");
 }
 
 /* 1: read; 0: wrong; -1: no such option. */
@@ -139,7 +140,9 @@ int options_read(options *o, int argc, char **argv, int *status)
         else if (!(o->prompts[o->prompt_count++] = read_input())) return wrong("-", "a text that fits in memory");
     }
     if (!o->path || !o->prompt_count) return wrong(o->path ? "no prompt" : "no model", "MODEL.gguf and a PROMPT; --help says more");
-    if (!o->values) o->values = o->cache;
+    if (!o->values) o->values = o->cache == ATTN_Q4_1C ? ATTN_Q4_1 : o->cache;
+    if (o->cache == ATTN_Q4_1C && o->page % ATTN_BLOCK) return wrong("--page", "a multiple of 32 with --cache=q4_1c");
+    if (o->cache == ATTN_Q4_1C && o->drafts > ATTN_BLOCK) return wrong("--drafts", "at most 32 with --cache=q4_1c");
     if (!o->batch || o->batch > o->prompt_count) o->batch = o->prompt_count;
     return 1;
 }

@@ -15,12 +15,21 @@ static int make_rows(attn_output *rows, attn_output *scales, int64_t count, int6
     return rows->data && (rows->dtype != ATTN_I8 || scales->data);
 }
 
-static int make_cache(attn_cache *c, const attn_cache *like, int64_t count)
+/* Keys by channel have their last ones of each sequence in a tail, and whole groups in pages. */
+static int make_tail(attn_cache *c, int64_t sequences)
+{
+    if (c->k.dtype != ATTN_Q4_1C) return 1;
+    c->k_tail.data = malloc((size_t)(sequences * c->heads_kv * ATTN_TAIL * c->dim_qk) * sizeof(uint16_t));
+    return c->k_tail.data && c->page_size % ATTN_BLOCK == 0;
+}
+
+static int make_cache(attn_cache *c, const attn_cache *like, int64_t sequences, int64_t count)
 {
     const int64_t tokens = count * like->page_size * like->heads_kv;
     *c = *like;
     c->pages = count;
-    return make_rows(&c->k, &c->k_scale, tokens, c->dim_qk) && make_rows(&c->v, &c->v_scale, tokens, c->dim_v);
+    return make_rows(&c->k, &c->k_scale, tokens, c->dim_qk) && make_rows(&c->v, &c->v_scale, tokens, c->dim_v) &&
+           make_tail(c, sequences);
 }
 
 int pages_make(pages *p, int64_t layers, int64_t sequences, int64_t longest, int64_t count, int64_t page_size,
@@ -42,7 +51,7 @@ int pages_make(pages *p, int64_t layers, int64_t sequences, int64_t longest, int
     cache.page_size = page_size;
     cache.capacity = p->row * page_size;
     for (int64_t l = 0; l < layers; l++)
-        if (!make_cache(&p->caches[l], &cache, count)) return 0;
+        if (!make_cache(&p->caches[l], &cache, sequences, count)) return 0;
     return 1;
 }
 
@@ -53,6 +62,7 @@ void pages_free(pages *p)
         free(p->caches[l].v.data);
         free(p->caches[l].k_scale.data);
         free(p->caches[l].v_scale.data);
+        free(p->caches[l].k_tail.data);
     }
     free(p->table);
     free(p->held);

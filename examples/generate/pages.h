@@ -17,7 +17,7 @@ typedef struct pages {
     int64_t *unused;  /* pages that no sequence has */
     int64_t unused_count;
     int hadamard;       /* 1: queries, keys and values are rotated by attn_hadamard, and outputs back */
-    attn_cache *caches; /* [layers], of all sequences; tokens go to slots, so they have no table and no lengths */
+    attn_cache *caches; /* [layers], of all sequences; their tables and lengths are those of a step */
 } pages;
 
 /* Makes `count` pages a layer, which sequences of at most `longest` tokens share.  0 without memory. */

@@ -17,10 +17,10 @@
 
 #include "attn/cache.h"
 
-enum { FORMATS = 8, MOST = 400 };
+enum { FORMATS = 9, MOST = 400 };
 
-static const attn_dtype formats[FORMATS] = {ATTN_BF16, ATTN_I8,  ATTN_Q8_0,    ATTN_Q4_0,
-                                            ATTN_Q4_1, ATTN_F16, ATTN_F8_E4M3, ATTN_F8_E5M2};
+static const attn_dtype formats[FORMATS] = {ATTN_BF16, ATTN_I8,      ATTN_Q8_0,    ATTN_Q4_0, ATTN_Q4_1,
+                                            ATTN_F16,  ATTN_F8_E4M3, ATTN_F8_E5M2, ATTN_Q4_1C}; /* with values of q4_1 */
 static double samples[FORMATS][MOST], reads[FORMATS][MOST];
 
 static double now(void)
@@ -62,7 +62,7 @@ static char *fill(attn_dtype dtype, size_t bytes)
     for (size_t i = 0; p && i + size <= bytes; i += size) {
         if (dtype == ATTN_BF16 || dtype == ATTN_F16) p[i + 1] = (char)(0x3c | (p[i + 1] & 0x81));
         if (dtype == ATTN_F8_E4M3 || dtype == ATTN_F8_E5M2) p[i] &= (char)0xbf;
-        if (size > 2) memcpy(p + i, "\x00\x20\x00\x20", dtype == ATTN_Q4_1 ? 4 : 2); /* 2^-7 */
+        if (size > 2) memcpy(p + i, "\x00\x20\x00\x20", size == 20 ? 4 : 2); /* 2^-7 */
     }
     return p;
 }
@@ -76,6 +76,7 @@ int main(int argc, char **argv)
     const size_t whole = (size_t)megabytes << 20;
     float *q = calloc((size_t)(heads * dim), 4), *o = calloc((size_t)(heads * dim), 4), *row = calloc((size_t)dim, 4);
     float *scales = calloc((size_t)rows, 4);
+    uint16_t *tail = calloc((size_t)(groups * ATTN_TAIL * dim), 2);
     attn_error error;
     for (int64_t i = 0; i < heads * dim; i++) q[i] = (float)((i * 7919) % 1000) / 500 - 1;
     for (int64_t i = 0; i < rows; i++) scales[i] = 0.01F;
@@ -97,6 +98,7 @@ int main(int argc, char **argv)
                 t[f] = (attn_tensors){.struct_size = sizeof t[f], .q = attn_in(q), .o = attn_out(o)};
                 t[f].k = t[f].v = (attn_input){memory[f], dtype, {0, 0, 0, 0}};
                 if (dtype == ATTN_I8) t[f].k_scale = t[f].v_scale = attn_in(scales);
+                if (dtype == ATTN_Q4_1C) t[f].v.dtype = ATTN_Q4_1, t[f].k_tail = attn_in(tail);
                 if (attn_plan_create(&plans[f], &p, &t[f], &options, &error) != ATTN_OK) {
                     if (n == 0) printf("%s: %s\n", attn_dtype_name(dtype), error.message);
                     continue;

@@ -79,7 +79,8 @@ int main(int argc, char **argv)
     static const attn_dtype kinds[][2] = {{ATTN_F16, ATTN_F16},         {ATTN_BF16, ATTN_BF16}, {ATTN_I8, ATTN_I8},
                                           {ATTN_Q8_0, ATTN_Q8_0},       {ATTN_Q8_0, ATTN_Q4_1}, {ATTN_F8_E4M3, ATTN_F8_E4M3},
                                           {ATTN_F8_E5M2, ATTN_F8_E5M2}, {ATTN_Q8_0, ATTN_Q4_0}, {ATTN_Q4_1, ATTN_Q4_1},
-                                          {ATTN_Q4_0, ATTN_Q4_0},       {ATTN_Q4_1, ATTN_Q8_0}};
+                                          {ATTN_Q4_0, ATTN_Q4_0},       {ATTN_Q4_1, ATTN_Q8_0}, {ATTN_Q4_1C, ATTN_Q4_1},
+                                          {ATTN_Q4_1C, ATTN_Q8_0},      {ATTN_Q4_1C, ATTN_Q4_0}};
     attn_error error;
     model *m = argc == 2 ? model_open(argv[1], 2, &error) : NULL;
     if (!m) return printf("%s\n", argc == 2 ? error.message : "usage: logits MODEL.gguf"), 1;

@@ -5,6 +5,8 @@
  */
 #include "gguf_file.h"
 
+#include <math.h>
+
 #include "model.h"
 
 enum { WIDTH = 128, HEADS = 4, HEADS_KV = 2, HIDDEN = 96, LAYERS = 2, WORDS = 40, TOKENS = 60, SEQUENCES = 3 };
@@ -85,6 +87,9 @@ static int end(void **state)
     return io_leave_folder(state);
 }
 
+/* Only keys can be quantised by channel. */
+static attn_dtype values_beside(attn_dtype keys) { return keys == ATTN_Q4_1C ? ATTN_Q4_1 : keys; }
+
 /* The logits [TOKENS][WORDS] of sequence `which`, `chunk` tokens at once, beside `others` other sequences with chunks of their own
  * sizes. */
 static void run(attn_dtype dtype, int which, int64_t chunk, int64_t others, int64_t page, float *logits)
@@ -93,7 +98,7 @@ static void run(attn_dtype dtype, int which, int64_t chunk, int64_t others, int6
     attn_error error;
     float *some = malloc((size_t)(SEQUENCES * TOKENS * WORDS) * sizeof *some);
     const int64_t count = 1 + others, all = count * ((TOKENS + page - 1) / page);
-    assert_true(model_make_pages(m, count, TOKENS, all, page, dtype, dtype, &p));
+    assert_true(model_make_pages(m, count, TOKENS, all, page, dtype, values_beside(dtype), &p));
     p.hadamard = dtype == ATTN_Q4_1;
     while (pages_length(&p, 0) < TOKENS) {
         int batch[SEQUENCES * TOKENS];
@@ -137,16 +142,34 @@ static void logits_have_the_same_bits(void **state)
         }
 }
 
-/* Tokens that are forgotten leave no trace: what drafts rely on. */
-static void tokens_can_be_forgotten(void **state)
+/* With keys by channel they depend on the sequence's own chunks, since the last keys are exact until they are 32. */
+static void by_channel_chunks_are_their_own(void **state)
 {
+    static float expected[TOKENS * WORDS], found[TOKENS * WORDS], exact[TOKENS * WORDS];
     (void)state;
+    for (int64_t chunk = 1; chunk < TOKENS; chunk = chunk * 3 + 4) {
+        double off = 0, size = 0;
+        run(ATTN_Q4_1C, 1, chunk, 0, 32, expected);
+        run(ATTN_Q4_1C, 1, chunk, 2, 96, found);
+        run(ATTN_F32, 1, chunk, 0, 32, exact);
+        assert_memory_equal(found, expected, sizeof found);
+        for (int i = 0; i < TOKENS * WORDS; i++) {
+            off += pow((double)(found[i] - exact[i]), 2);
+            size += pow((double)exact[i], 2);
+        }
+        assert_true(off > 0 && off < 0.05 * size);
+    }
+}
+
+/* Tokens that are forgotten leave no trace: what drafts rely on. */
+static void forget_tokens(attn_dtype dtype, int64_t page)
+{
     static float expected[TOKENS * WORDS], found[WORDS];
     pages p;
     attn_error error;
     const int64_t one = 1, some = 9;
-    run(ATTN_BF16, 0, 1, 0, 64, expected);
-    assert_true(model_make_pages(m, 1, TOKENS + some, TOKENS, 4, ATTN_BF16, ATTN_BF16, &p)); /* more than one sequence can have */
+    run(dtype, 0, 1, 0, 64, expected);
+    assert_true(model_make_pages(m, 1, TOKENS + some, TOKENS, page, dtype, values_beside(dtype), &p)); /* more than one can have */
     for (int i = 0; i < TOKENS; i++) {
         static float unused[9 * WORDS];
         assert_true(pages_reserve(&p, 0, some));
@@ -156,12 +179,21 @@ static void tokens_can_be_forgotten(void **state)
         if (model_run(m, &p, 0, 1, &tokens[0][i], &one, &one, found, &error)) fail_msg("%s", error.message);
         assert_memory_equal(found, expected + i * WORDS, sizeof found);
     }
-    assert_false(pages_reserve(&p, 0, some + 4));
+    assert_false(pages_reserve(&p, 0, some + page));
     pages_free(&p);
+}
+
+static void tokens_can_be_forgotten(void **state)
+{
+    (void)state;
+    forget_tokens(ATTN_BF16, 4);
+    forget_tokens(ATTN_Q4_1C, 32);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(logits_have_the_same_bits), cmocka_unit_test(tokens_can_be_forgotten)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(logits_have_the_same_bits),
+                                       cmocka_unit_test(by_channel_chunks_are_their_own),
+                                       cmocka_unit_test(tokens_can_be_forgotten)};
     return cmocka_run_group_tests(tests, begin, end);
 }
