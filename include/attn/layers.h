@@ -153,9 +153,9 @@ ATTN_API attn_status attn_layer_backward(const attn_layer *layer, const attn_lay
                                          const attn_layer_tensors *tensors, const attn_layer_weights *gradients, attn_error *error);
 
 /*
- * Inference over a cache (attn/cache.h; contiguous or in pages, of any of its types: f64 for a layer of f64): the keys and values
- * of the new tokens are appended to those of earlier tokens, and the queries attend to all of them.  For every entry b, with n =
- * cache->lengths[b] before the call,
+ * Inference over a cache (attn/cache.h; contiguous or in pages, of any of its types but q4_1c: f64 for a layer of f64): the keys
+ * and values of the new tokens are appended to those of earlier tokens, and the queries attend to all of them.  For every entry b,
+ * with n = cache->lengths[b] before the call,
  *
  *      token t of the key input becomes key n + t of the cache, rotated to position n + t if there is a rope
  *      query t has position n + t and sees all keys; with mask.causal those up to n + t, with a window those within it

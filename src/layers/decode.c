@@ -17,6 +17,8 @@ static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].has == sizes[i].needs, ATTN_ERR_SHAPE, "layer: the cache's %s is %" PRId64 "; the layer has %" PRId64,
               sizes[i].name, sizes[i].has, sizes[i].needs);
+    CHECK(!attn_is_by_channel(cache->k.dtype), ATTN_ERR_UNSUPPORTED,
+          "layer: the cache's k is %s; keys by channel are not there yet in layers", attn_dtype_name(cache->k.dtype));
     /* Elements are floats of at most 8 bytes; dense strides are filled in before attn_cache_append checks the cache. */
     const int paged = cache->page_table.data != NULL;
     const int64_t entries = paged ? cache->pages : batch, capacity = paged ? cache->page_size : cache->capacity;
