@@ -137,10 +137,10 @@ static void store_rows(const call *c, const attn_task *task, const attn_split_su
     const attn_layout *k = c->target->k_layout, *v = c->target->v_layout;
     const int64_t n = rows.high - rows.low;
     if (c->plan->sums_in_place || n == 0) return;
-    w->kernel.outer->store_rows(n, s->dim_qk, 1, row_of(w, to->dK, rows.low, c->plan->ld_dK), c->plan->ld_dK,
-                                attn_key_row(task, c->target->k, k, rows.low), k->dtype, k->stride[2]);
-    w->kernel.outer->store_rows(n, s->dim_v, 1, row_of(w, to->dV, rows.low, c->plan->ld_dV), c->plan->ld_dV,
-                                attn_key_row(task, c->target->v, v, rows.low), v->dtype, v->stride[2]);
+    w->kernel.storage->store_rows(n, s->dim_qk, 1, row_of(w, to->dK, rows.low, c->plan->ld_dK), c->plan->ld_dK,
+                                  attn_key_row(task, c->target->k, k, rows.low), k->dtype, k->stride[2]);
+    w->kernel.storage->store_rows(n, s->dim_v, 1, row_of(w, to->dV, rows.low, c->plan->ld_dV), c->plan->ld_dV,
+                                  attn_key_row(task, c->target->v, v, rows.low), v->dtype, v->stride[2]);
 }
 
 /* ---- steps ---- */

@@ -134,9 +134,9 @@ static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld,
         w->kernel.outer->add(ld, sums + (pad + rows + n) * bytes, sums + (pad + rows - 1) * bytes);
     }
     for (int64_t n = stored; n < rows; n++) w->kernel.outer->add(ld, sums + (pad + n) * bytes, sums + pad * bytes);
-    w->kernel.outer->store_rows(stored, dim, 1, sums + pad * bytes, ld,
-                                (char *)out + table * layout->stride[1] * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
-                                layout->stride[2]);
+    w->kernel.storage->store_rows(stored, dim, 1, sums + pad * bytes, ld,
+                                  (char *)out + table * layout->stride[1] * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
+                                  layout->stride[2]);
 }
 
 /* of: the table, whose strides determine how many tables its gradient has.  With 0 heads one side may be shared and the other have

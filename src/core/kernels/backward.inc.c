@@ -28,7 +28,6 @@
                   .rows_not_finite = step_rows_not_finite,                                                                         \
                   .add_outer = step_add_outer,                                                                                     \
                   .add_outer_nan_safe = step_add_outer_nan_safe,                                                                   \
-                  .store_rows = step_store_rows,                                                                                   \
                   .add = step_add},                                                                                                \
         .gradient = {.shape = ATTN_TILE_SHAPE,                                                                                     \
                      .delta = step_delta,                                                                                          \

@@ -99,7 +99,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
 
 #define ATTN_FORWARD_PARTS                                                                                                         \
     {                                                                                                                              \
-        .storage = {ATTN_TILE_SHAPE, step_pack_query, step_load_rows, step_scale_rows, step_store_columns},                        \
+        .storage = {ATTN_TILE_SHAPE, step_pack_query, step_load_rows, step_scale_rows, step_store_rows, step_store_columns},       \
         .product = {.shape = ATTN_TILE_SHAPE,                                                                                      \
                     .block_kv = step_block_kv,                                                                                     \
                     .score = step_score,                                                                                           \

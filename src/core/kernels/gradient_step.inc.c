@@ -161,22 +161,6 @@ static void step_add_outer_nan_safe(int64_t n, int64_t rows, int64_t dim, const 
         }
 }
 
-VF_INLINE void store_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, double factor, const real *src, int64_t ld, void *dst,
-                             int64_t stride)
-{
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t c = 0; c < dim; c += VF_LANES)
-            /* No further than the row: the next head may follow, which another thread writes. */
-            store_some(dtype, dst, j * stride + c, vf_mul(vf_set((real)factor), load_some(REAL_DTYPE, src, j * ld + c, dim - c)),
-                       dim - c);
-}
-
-static void step_store_rows(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,
-                            int64_t stride)
-{
-    EACH_STORAGE(store_rows_as, dtype, n, dim, factor, src, ld, dst, stride);
-}
-
 static void step_add(int64_t count, const void *src, void *dst)
 {
     int64_t i = 0;

@@ -26,9 +26,8 @@
 
 #define ATTN_LINEAR_PARTS                                                                                                          \
     {                                                                                                                              \
-        .features = {ATTN_TILE_SHAPE,      step_features,                                                                          \
-                     step_lane_features,   ATTN_OR_NULL(step_features_backward),                                                   \
-                     step_random_features, ATTN_OR_NULL(step_random_features_backward)},                                           \
+        .features = {ATTN_TILE_SHAPE, step_features, step_lane_features, step_random_features,                                     \
+                     ATTN_IF_TRAINS(step_features_backward, step_random_features_backward)},                                       \
         .chunk = {.shape = ATTN_TILE_SHAPE,                                                                                        \
                   .pairs = step_pairs,                                                                                             \
                   .read = step_read,                                                                                               \
@@ -43,23 +42,18 @@
                   .inner_lanes = step_inner_lanes,                                                                                 \
                   .scale_lanes = step_scale_lanes,                                                                                 \
                   .row_terms = step_row_terms},                                                                                    \
-        .token = {ATTN_TILE_SHAPE,                                                                                                 \
-                  step_token,                                                                                                      \
-                  step_recall,                                                                                                     \
-                  step_token_sum,                                                                                                  \
-                  ATTN_OR_NULL(step_recall_backward),                                                                              \
-                  ATTN_OR_NULL(step_token_backward)},                                                                              \
+        .token = {ATTN_TILE_SHAPE, step_token, step_recall, step_token_sum,                                                        \
+                  ATTN_IF_TRAINS(step_recall_backward, step_token_backward)},                                                      \
         .gate = {.shape = ATTN_TILE_SHAPE,                                                                                         \
                  .gates = step_gates,                                                                                              \
                  .decay_rows = step_decay_rows,                                                                                    \
                  .score_gated = step_score_gated,                                                                                  \
                  .add_gated = step_add_gated,                                                                                      \
                  .solve = step_solve,                                                                                              \
-                 .solve_back = ATTN_OR_NULL(step_solve_back),                                                                      \
-                 .add_multiplied = step_add_multiplied,                                                                            \
+                 ATTN_IF_TRAINS(.solve_back = step_solve_back, ).add_multiplied = step_add_multiplied,                             \
                  .sums_from = step_sums_from},                                                                                     \
-        .convolution = {ATTN_TILE_SHAPE, step_convolution, step_convolution_through, ATTN_OR_NULL(step_convolution_inputs),        \
-                        ATTN_OR_NULL(step_convolution_weights)},                                                                   \
+        .convolution = {ATTN_TILE_SHAPE, step_convolution, step_convolution_through,                                               \
+                        ATTN_IF_TRAINS(step_convolution_inputs, step_convolution_weights)},                                        \
     }
 
 #endif

@@ -132,6 +132,22 @@ static void step_scale_rows(int64_t n, int64_t dim, const void *factors, int64_t
     }
 }
 
+VF_INLINE void store_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, double factor, const real *src, int64_t ld, void *dst,
+                             int64_t stride)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t c = 0; c < dim; c += VF_LANES)
+            /* No further than the row: the next head may follow, which another thread writes. */
+            store_some(dtype, dst, j * stride + c, vf_mul(vf_set((real)factor), load_some(REAL_DTYPE, src, j * ld + c, dim - c)),
+                       dim - c);
+}
+
+static void step_store_rows(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,
+                            int64_t stride)
+{
+    EACH_STORAGE(store_rows_as, dtype, n, dim, factor, src, ld, dst, stride);
+}
+
 /* dst[i*stride + c] = X[c][i] * factor[i] for `rows` lanes i of one vector and n rows c of X.  guarded: 0 where empty[i], and 0
  * stays 0 even if factor is NaN: a dropped key has weight 0 in every row. */
 VF_INLINE void store_lanes(const attn_dtype dtype, int guarded, int64_t rows, int64_t n, const real *X, vf factor, vm empty,

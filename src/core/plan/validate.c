@@ -453,9 +453,9 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
     const char *variant = p->invariant && p->op == ATTN_FORWARD ? attn_feature_missing(attn_features_of(p) & of_tiles, 0) : NULL;
     CHECK(!variant, ATTN_ERR_UNSUPPORTED, "options.invariant is set and %s; then bits depend on the chunk", variant);
     /* Also sums over the queries of a tile that end as one number: instruction sets have tiles of different sizes. */
-    const attn_feature_set summed = (p->has.grad_bias_table || attn_bias_is_broadcast(p) ? ATTN_USES(BIAS_GRADIENT) : 0) |
-                                    (p->op == ATTN_BACKWARD ? ATTN_USES(ADDITIVE) : 0) | ATTN_USES(HEAD_GRADIENTS) |
-                                    ATTN_USES(RELATIVE_GRADIENT);
+    const attn_feature_set summed =
+        (p->has.grad_bias_table || (ATTN_TRAINS && attn_bias_is_broadcast(p)) ? ATTN_USES(BIAS_GRADIENT) : 0) |
+        (p->op == ATTN_BACKWARD ? ATTN_USES(ADDITIVE) : 0) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(RELATIVE_GRADIENT);
     const char *differs = p->reproducible ? attn_feature_missing(attn_features_of(p) & (of_tiles | summed), 0) : NULL;
     CHECK(!differs, ATTN_ERR_UNSUPPORTED, "options.reproducible is set and %s; then bits depend on the instruction set", differs);
     const char *rejection = attn_walks_rejection(p);

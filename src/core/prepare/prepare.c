@@ -13,7 +13,9 @@
 
 #include "../base/element.h"
 #include "../base/names.h"
+#ifndef ATTN_INFERENCE_ONLY
 #include "../gradient/outer.h"
+#endif
 #include "../task/task.h"
 #include "../threads/threads.h"
 #include "additive.h"
@@ -219,14 +221,6 @@ static void load_tile(const call *c, const attn_task *task, const attn_tile *til
                                         p->at.q.stride[2], 1, X);
 }
 
-static void load_gradient(const call *c, const attn_task *task, const attn_tile *tile, void *Y)
-{
-    const attn_walk *w = c->walk;
-    c->walk->kernel.storage->pack_query(tile->width, tile->rows, w->problem.shape.dim_qk,
-                                        prepared_row(task, part(c, c->prepare->dQ), tile->first), w->compute,
-                                        w->problem.at.q.stride[2], 1, Y);
-}
-
 /* ---- queries ---- */
 
 static attn_task task_at(const call *c, int64_t number) { return attn_task_of_head(c->walk, c->args, NULL, number); }
@@ -250,31 +244,6 @@ static void prepare_queries(void *context, int64_t worker, int64_t number)
         void *in = of_worker(c, worker, c->prepare->in);
         w->kernel.storage->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
         attn_rows_prepare(p->score.kind, ATTN_SIDE_Q, w->compute, tile.rows, D, in, to);
-    }
-}
-
-static void finish_queries(void *context, int64_t worker, int64_t number)
-{
-    const call *c = context;
-    const attn_walk *w = c->walk;
-    const attn_resolved *p = &c->prepare->problem;
-    const attn_layout *dq = &p->at.grad_q;
-    const int64_t D = p->shape.dim_qk;
-    attn_task task = task_at(c, number / w->tiles);
-    attn_tile tile;
-    if (!tile_of(&task, number % w->tiles, &tile)) return;
-    void *to = attn_query_row(&task, c->args->grad_q, dq, tile.first);
-    if (is_linear(p)) {
-        void *X = of_worker(c, worker, c->prepare->X), *Y = of_worker(c, worker, c->prepare->Y);
-        load_gradient(c, &task, &tile, Y);
-        apply_w(c, worker, &task, tile.width, 1, Y, X);
-        w->kernel.storage->store_columns(tile.width, tile.rows, D, 1, X, to, dq->dtype, dq->stride[2]);
-    } else {
-        void *in = of_worker(c, worker, c->prepare->in), *out = of_worker(c, worker, c->prepare->out);
-        w->kernel.storage->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
-        attn_rows_gradient(p->score.kind, ATTN_SIDE_Q, w->compute, tile.rows, D, in,
-                           prepared_row(&task, part(c, c->prepare->dQ), tile.first), out);
-        w->kernel.outer->store_rows(tile.rows, D, 1, out, D, to, dq->dtype, dq->stride[2]);
     }
 }
 
@@ -313,6 +282,43 @@ static void prepare_keys(void *context, int64_t worker, int64_t number)
                       attn_key_row(&task, part(c, c->prepare->K), &c->walk->problem.at.k, keys.low));
 }
 
+#ifndef ATTN_INFERENCE_ONLY
+
+/* ---- gradients of queries and keys ---- */
+
+static void load_gradient(const call *c, const attn_task *task, const attn_tile *tile, void *Y)
+{
+    const attn_walk *w = c->walk;
+    c->walk->kernel.storage->pack_query(tile->width, tile->rows, w->problem.shape.dim_qk,
+                                        prepared_row(task, part(c, c->prepare->dQ), tile->first), w->compute,
+                                        w->problem.at.q.stride[2], 1, Y);
+}
+
+static void finish_queries(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    const attn_resolved *p = &c->prepare->problem;
+    const attn_layout *dq = &p->at.grad_q;
+    const int64_t D = p->shape.dim_qk;
+    attn_task task = task_at(c, number / w->tiles);
+    attn_tile tile;
+    if (!tile_of(&task, number % w->tiles, &tile)) return;
+    void *to = attn_query_row(&task, c->args->grad_q, dq, tile.first);
+    if (is_linear(p)) {
+        void *X = of_worker(c, worker, c->prepare->X), *Y = of_worker(c, worker, c->prepare->Y);
+        load_gradient(c, &task, &tile, Y);
+        apply_w(c, worker, &task, tile.width, 1, Y, X);
+        w->kernel.storage->store_columns(tile.width, tile.rows, D, 1, X, to, dq->dtype, dq->stride[2]);
+    } else {
+        void *in = of_worker(c, worker, c->prepare->in), *out = of_worker(c, worker, c->prepare->out);
+        w->kernel.storage->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
+        attn_rows_gradient(p->score.kind, ATTN_SIDE_Q, w->compute, tile.rows, D, in,
+                           prepared_row(&task, part(c, c->prepare->dQ), tile.first), out);
+        w->kernel.storage->store_rows(tile.rows, D, 1, out, D, to, dq->dtype, dq->stride[2]);
+    }
+}
+
 static void finish_keys(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
@@ -325,8 +331,8 @@ static void finish_keys(void *context, int64_t worker, int64_t number)
     void *out = of_worker(c, worker, c->prepare->out);
     attn_rows_gradient(p->score.kind, ATTN_SIDE_K, c->walk->compute, n, D, of_worker(c, worker, c->prepare->in),
                        attn_key_row(&task, part(c, c->prepare->dK), &c->walk->problem.at.k, keys.low), out);
-    c->walk->kernel.outer->store_rows(n, D, 1, out, D, attn_key_row(&task, c->args->grad_k, dk, keys.low), dk->dtype,
-                                      dk->stride[2]);
+    c->walk->kernel.storage->store_rows(n, D, 1, out, D, attn_key_row(&task, c->args->grad_k, dk, keys.low), dk->dtype,
+                                        dk->stride[2]);
 }
 
 /* ---- the gradient of w ---- */
@@ -414,6 +420,20 @@ static void store_w(const call *c)
 
 /* ---- the two calls ---- */
 
+void attn_prepare_finish(const attn_prepare *prepare, const attn_walk *walk, const attn_args *args, void *workspace)
+{
+    const call c = {prepare, walk, args, workspace};
+    const attn_resolved *p = &prepare->problem;
+    if (p->score.kind == ATTN_SCORE_DOT || p->score.kind == ATTN_SCORE_ADDITIVE || p->op != ATTN_BACKWARD) return;
+    run(&c, p->shape.batch * p->shape.heads_q * walk->tiles, finish_queries);
+    if (attn_prepares_keys(p)) run(&c, p->shape.batch * p->shape.heads_kv * blocks_of_keys(walk), finish_keys);
+    if (!p->has.grad_score_matrix) return;
+    run(&c, p->shape.heads_q, sum_w);
+    store_w(&c);
+}
+
+#endif
+
 void attn_prepare_begin(const attn_prepare *prepare, const attn_walk *walk, const attn_args *args, void *workspace,
                         attn_args *prepared)
 {
@@ -434,16 +454,4 @@ void attn_prepare_begin(const attn_prepare *prepare, const attn_walk *walk, cons
     prepared->k = part(&c, prepare->K);
     prepared->grad_k = part(&c, prepare->dK);
     run(&c, s->batch * s->heads_kv * blocks_of_keys(walk), prepare_keys);
-}
-
-void attn_prepare_finish(const attn_prepare *prepare, const attn_walk *walk, const attn_args *args, void *workspace)
-{
-    const call c = {prepare, walk, args, workspace};
-    const attn_resolved *p = &prepare->problem;
-    if (p->score.kind == ATTN_SCORE_DOT || p->score.kind == ATTN_SCORE_ADDITIVE || p->op != ATTN_BACKWARD) return;
-    run(&c, p->shape.batch * p->shape.heads_q * walk->tiles, finish_queries);
-    if (attn_prepares_keys(p)) run(&c, p->shape.batch * p->shape.heads_kv * blocks_of_keys(walk), finish_keys);
-    if (!p->has.grad_score_matrix) return;
-    run(&c, p->shape.heads_q, sum_w);
-    store_w(&c);
 }

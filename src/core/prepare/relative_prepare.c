@@ -148,6 +148,8 @@ void attn_relative_begin(const attn_tile_walk *plan, const attn_resolved *proble
     run(&c, problem->shape.batch * problem->shape.heads_q, prepare_queries);
 }
 
+#ifndef ATTN_INFERENCE_ONLY
+
 /* One head of all batch entries, in order: du and dv are sums over rows, dq is the sum of both gradients. */
 static void finish_head(void *context, int64_t worker, int64_t h)
 {
@@ -172,7 +174,7 @@ static void finish_head(void *context, int64_t worker, int64_t h)
             if (dv) add_row(w->compute, D, QV + i * bytes, dv);
             add_row(w->compute, D, QV + i * bytes, QU + i * bytes);
         }
-        w->kernel.outer->store_rows(rows, D, 1, QU, D, attn_query_row(&task, c->args->grad_q, dq, 0), dq->dtype, dq->stride[2]);
+        w->kernel.storage->store_rows(rows, D, 1, QU, D, attn_query_row(&task, c->args->grad_q, dq, 0), dq->dtype, dq->stride[2]);
     }
 }
 
@@ -183,3 +185,5 @@ void attn_relative_finish(const attn_tile_walk *plan, const attn_resolved *probl
     if (!plan->relative.two || problem->op != ATTN_BACKWARD) return;
     run(&c, problem->shape.heads_q, finish_head);
 }
+
+#endif

@@ -20,11 +20,13 @@ typedef struct attn_convolution_part {
     /* G[t], the gradient of Y[t], becomes that of the sum. */
     void (*through)(int64_t n, int64_t channels, int width, const void *X, const void *weights, const void *bias, void *G,
                     int64_t ld);
+#ifndef ATTN_INFERENCE_ONLY /* base/inference.h */
     /* dX[t] += sum_i weights[i] G[t + width-1 - i]: G has n + width-1 rows. */
     void (*add_inputs)(int64_t n, int64_t channels, int width, const void *G, const void *weights, void *dX, int64_t ld);
     /* dweights[i] += sum_t G[t] X[t + i];  dbias += sum_t G[t]. */
     void (*add_weights)(int64_t n, int64_t channels, int width, const void *X, const void *G, void *dweights, void *dbias,
                         int64_t ld);
+#endif
 } attn_convolution_part;
 
 #endif

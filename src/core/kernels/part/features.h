@@ -16,12 +16,14 @@ typedef struct attn_features_part {
     void (*map)(int kind, int64_t n, int64_t dim, void *X, int64_t ld);
     /* The same in a tile, Xt [dim][tile_q], for the elementwise maps (ELU+1, ReLU). */
     void (*map_lanes)(int kind, int width, int64_t dim, void *Xt);
-    /* G = f'(x)^T G, from F = f(x). */
-    void (*map_backward)(int kind, int64_t n, int64_t dim, const void *F, void *G, int64_t ld);
     /* U[j][m] = omega_m.x_j becomes the features (twice `count` for cosines and sines). */
     void (*random)(int kind, int64_t n, int64_t dim, int64_t count, const void *X, int64_t ldx, void *U, int64_t ldu);
+#ifndef ATTN_INFERENCE_ONLY /* base/inference.h */
+    /* G = f'(x)^T G, from F = f(x). */
+    void (*map_backward)(int kind, int64_t n, int64_t dim, const void *F, void *G, int64_t ld);
     /* G, the gradient of features F, becomes that of omega_m.x_j, m < count; sums[j] = the factor of x_j itself in its gradient. */
     void (*random_backward)(int kind, int64_t n, int64_t count, const void *F, void *G, int64_t ld, void *sums);
+#endif
 } attn_features_part;
 
 #endif

@@ -28,8 +28,10 @@ typedef struct attn_gate_part {
     /* W_i = V_i - X_i - sum_(j<i) S[j][i] U_j;  U_i = beta_i W_i. */
     void (*solve)(int64_t n, int64_t dim, const void *S, const void *X, const void *V, int64_t ldv, const void *beta, void *W,
                   void *U, int64_t ld);
+#ifndef ATTN_INFERENCE_ONLY /* base/inference.h */
     /* From the last row back: dU_j += sum_(i>j) S[i][j] N_i;  N_j = -beta_j dU_j. */
     void (*solve_back)(int64_t n, int64_t dim, const void *S, void *dU, const void *beta, void *N, int64_t ld);
+#endif
     /* Z += sign X Y, elementwise. */
     void (*add_multiplied)(int64_t n, int64_t dim, double sign, const void *X, int64_t ldx, const void *Y, int64_t ldy, void *Z,
                            int64_t ldz);

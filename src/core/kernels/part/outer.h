@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * outer.h - a part of a kernel: products over the queries of a tile, for dK and dV, and their rows in and out.
+ * outer.h - a part of a kernel: products over the queries of a tile, for dK and dV.
  */
 #ifndef ATTN_KERNELS_PART_OUTER_H
 #define ATTN_KERNELS_PART_OUTER_H
@@ -26,9 +26,6 @@ typedef struct attn_outer_part {
     void (*add_outer_nan_safe)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
                                attn_prefetch *prefetch);
 
-    /* dst[j][c] = factor * src[j][c], src with rows of ld as in add_outer. */
-    void (*store_rows)(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,
-                       int64_t stride);
     /* dst[i] += src[i]. */
     void (*add)(int64_t count, const void *src, void *dst);
 } attn_outer_part;

@@ -20,6 +20,9 @@ typedef struct attn_storage_part {
     /* X[i*ld + c] *= factors[i*stride] for n rows: dequantises i8 and f8. */
     void (*scale_rows)(int64_t n, int64_t dim, const void *factors, int64_t stride, void *X, int64_t ld);
 
+    /* dst[j*stride + c] = factor * src[j*ld + c] for n rows, rounded once to dtype; ld is a multiple of lanes. */
+    void (*store_rows)(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,
+                       int64_t stride);
     /* dst[i*stride + j] = factor * X[j][i] for `rows` lanes i and n rows j of a tile buffer; rounded once to dtype. */
     void (*store_columns)(int width, int64_t rows, int64_t n, double factor, const void *X, void *dst, attn_dtype dtype,
                           int64_t stride);

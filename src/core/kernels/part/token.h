@@ -34,12 +34,14 @@ typedef struct attn_token_part {
     void (*recall)(int64_t dim_k, int64_t dim_v, const void *q, const void *S, int64_t ld, void *y);
     /* z = gate z + k (k NULL: z stays); returns q.z */
     double (*sum)(int64_t dim, const void *q, const void *k, const void *gate, int channels, void *z);
+#ifndef ATTN_INFERENCE_ONLY /* base/inference.h */
     /* dS += q a^T;  dq = S a. */
     void (*recall_backward)(int64_t dim_k, int64_t dim_v, const void *q, const void *a, const void *S, int64_t ld, void *dS,
                             void *dq);
     /* From dS after the token to dS before it, with the state `before` the token; dlog [dim_k]: gradient of the log of each
      * gate. */
     void (*backward)(const attn_token *t, const void *before, void *dS, void *dk, void *dv, double *dbeta, void *dlog);
+#endif
 } attn_token_part;
 
 #endif

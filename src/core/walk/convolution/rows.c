@@ -23,9 +23,9 @@ void attn_convolution_load(const attn_convolution_block *block, const void *base
 void attn_convolution_store(const attn_convolution_block *block, void *base, const attn_layout *layout, int64_t entry,
                             int64_t first, int64_t n, const void *from)
 {
-    block->walk->kernel.outer->store_rows(n, block->channels, 1, from, block->walk->ld,
-                                          attn_convolution_row(block, base, layout, entry, first), layout->dtype,
-                                          layout->stride[2]);
+    block->walk->kernel.storage->store_rows(n, block->channels, 1, from, block->walk->ld,
+                                            attn_convolution_row(block, base, layout, entry, first), layout->dtype,
+                                            layout->stride[2]);
 }
 
 attn_convolution_sequence attn_convolution_sequence_at(const attn_convolution_block *block, int64_t b)

@@ -57,8 +57,8 @@ void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chu
     const attn_linear_walk *w = head->walk;
     if (!w->problem.has.decay) return;
     const double factor = exp(chunk->last);
-    w->kernel.outer->store_rows(w->dim_f, w->ld_v, factor, state, w->ld_v, state, w->compute, w->ld_v);
-    if (w->normalised) w->kernel.outer->store_rows(1, w->dim_f, factor, sum, w->dim_f, sum, w->compute, w->dim_f);
+    w->kernel.storage->store_rows(w->dim_f, w->ld_v, factor, state, w->ld_v, state, w->compute, w->ld_v);
+    if (w->normalised) w->kernel.storage->store_rows(1, w->dim_f, factor, sum, w->dim_f, sum, w->compute, w->dim_f);
 }
 
 void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_prefetch *prefetch)

@@ -104,7 +104,7 @@ void attn_linear_gated_decay(const attn_linear_head *head, const attn_linear_gat
     const attn_linear_walk *w = head->walk;
     if (g->gates) w->kernel.chunk->row_terms(w->dim_f, w->dim_u, state, w->ld_v, NULL, 0, part(head, w->scratch.total, 0), NULL);
     else if (g->chunk.logs)
-        w->kernel.outer->store_rows(w->dim_f, w->ld_v, exp(g->chunk.last), state, w->ld_v, state, w->compute, w->ld_v);
+        w->kernel.storage->store_rows(w->dim_f, w->ld_v, exp(g->chunk.last), state, w->ld_v, state, w->compute, w->ld_v);
 }
 
 void attn_linear_gated_absorb(const attn_linear_head *head, const attn_linear_gated *g, void *state)

@@ -193,7 +193,7 @@ static void store_decay(const attn_linear_head *head, const attn_linear_gated *g
     void *last = part(head, w->scratch.total, 0), *dlogs = part(head, w->scratch.dlogs, 0);
     if (!w->problem.has.decay) return;
     w->kernel.chunk->row_terms(w->dim_f, w->dim_u, part(head, w->scratch.grad_state, 0), w->ld_v, state_after, w->ld_v, NULL, last);
-    w->kernel.outer->store_rows(1, w->dim_f, -1, last, w->ld_f, last, w->compute, w->ld_f); /* terms have the other sign */
+    w->kernel.storage->store_rows(1, w->dim_f, -1, last, w->ld_f, last, w->compute, w->ld_f); /* terms have the other sign */
     w->kernel.gate->sums_from(g->chunk.n, w->dim_f, last, dlogs, w->ld_f);
     for (int64_t i = 0; i < g->chunk.n; i++) {
         void *to = attn_linear_row_out(head, head->args->grad_decay, layout, head->g, g->chunk.first + i);
@@ -213,9 +213,9 @@ static void store_values(const attn_linear_head *head, const attn_linear_gated *
     const attn_linear_resolved *p = &w->problem;
     const int delta = p->rule == ATTN_LINEAR_RULE_DELTA;
     const void *dU = part(head, w->scratch.dU, 0);
-    w->kernel.outer->store_rows(g->chunk.n, p->shape.dim_v, delta ? -1 : 1, delta ? part(head, w->scratch.N, 0) : dU, w->ld_v,
-                                attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, g->chunk.first),
-                                p->at.grad_v.dtype, p->at.grad_v.stride[2]);
+    w->kernel.storage->store_rows(g->chunk.n, p->shape.dim_v, delta ? -1 : 1, delta ? part(head, w->scratch.N, 0) : dU, w->ld_v,
+                                  attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, g->chunk.first),
+                                  p->at.grad_v.dtype, p->at.grad_v.stride[2]);
     if (!delta) return;
     w->kernel.chunk->row_terms(g->chunk.n, p->shape.dim_v, part(head, w->scratch.dU, 0), w->ld_v, g->W, w->ld_v, NULL, g->beta);
     for (int64_t j = 0; j < g->chunk.n; j++)

@@ -103,8 +103,9 @@ static void store_outputs(const attn_linear_head *head, const attn_token *t, int
             n = p->scale * w->kernel.token->sum(w->dim_f, q, k ? NULL : t->k, k ? NULL : t->gate, t->gate_channels, z);
         if (p->has.denominators)
             attn_real_put(attn_linear_row_out(head, head->args->denominators, &p->at.denominators, h, token), w->compute, 0, n);
-        w->kernel.outer->store_rows(1, p->shape.dim_v, p->scale / attn_linear_guard(p, n, &clamped), t->y, w->ld_v,
-                                    attn_linear_row_out(head, head->args->o, &p->at.o, h, token), p->at.o.dtype, p->at.o.stride[2]);
+        w->kernel.storage->store_rows(1, p->shape.dim_v, p->scale / attn_linear_guard(p, n, &clamped), t->y, w->ld_v,
+                                      attn_linear_row_out(head, head->args->o, &p->at.o, h, token), p->at.o.dtype,
+                                      p->at.o.stride[2]);
     }
 }
 

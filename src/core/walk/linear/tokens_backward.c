@@ -107,12 +107,12 @@ static void low_rank_gradients(const attn_linear_head *head, int64_t token, attn
     w->kernel.token->backward(t, between, R, dk, dv, &none, dlog);
     w->kernel.token->backward(&pair.first, before, R, dwrite, dy, &none, dlog);
     w->kernel.token->recall_backward(w->dim_f, p->shape.dim_v, pair.erase, dy, before, w->ld_v, R, derase);
-    w->kernel.outer->store_rows(1, w->dim_f, 1, dwrite, w->ld_f,
-                                attn_linear_row_out(head, a->grad_write, &p->at.grad_write, head->g, token), p->at.grad_write.dtype,
-                                0);
-    w->kernel.outer->store_rows(1, w->dim_f, 1, derase, w->ld_f,
-                                attn_linear_row_out(head, a->grad_erase, &p->at.grad_erase, head->g, token), p->at.grad_erase.dtype,
-                                0);
+    w->kernel.storage->store_rows(1, w->dim_f, 1, dwrite, w->ld_f,
+                                  attn_linear_row_out(head, a->grad_write, &p->at.grad_write, head->g, token),
+                                  p->at.grad_write.dtype, 0);
+    w->kernel.storage->store_rows(1, w->dim_f, 1, derase, w->ld_f,
+                                  attn_linear_row_out(head, a->grad_erase, &p->at.grad_erase, head->g, token),
+                                  p->at.grad_erase.dtype, 0);
 }
 
 /* dk, dv and the gradients of beta and decay at token j; moves the gradients of the state and its sum to before it. */
@@ -151,9 +151,9 @@ static void key_gradients(const attn_linear_head *head, const attn_linear_run *r
     if (t.delta)
         attn_element_put(attn_linear_row_out(head, a->grad_beta, &p->at.grad_beta, head->g, token), p->at.grad_beta.dtype, 0,
                          dbeta);
-    w->kernel.outer->store_rows(1, p->shape.dim_v, 1, dv, w->ld_v,
-                                attn_linear_row_out(head, a->grad_v, &p->at.grad_v, head->g, token), p->at.grad_v.dtype,
-                                p->at.grad_v.stride[2]);
+    w->kernel.storage->store_rows(1, p->shape.dim_v, 1, dv, w->ld_v,
+                                  attn_linear_row_out(head, a->grad_v, &p->at.grad_v, head->g, token), p->at.grad_v.dtype,
+                                  p->at.grad_v.stride[2]);
     attn_linear_store_key_gradient(head, token, 1, t.k, dk);
 }
 
