@@ -78,9 +78,11 @@ typedef struct attn_schedule_options {
  *  memory    [out] size >= attn_schedule_size(plan) bytes of any alignment
  *  options   [in]  NULL: no prefixes and no nodes.  Its arrays are not needed after the call
  *
- * An execution with the schedule must have the lengths and positions that it was made from, which is checked.  Its plan may be
- * another one that cuts the same work alike: the same sizes, mask, kernels, threads and statistics, such as another layer's with
- * strides of its own.  Any number of executions may use a schedule at once; their workspace must not overlap it.
+ * An execution with the schedule must have the lengths and positions that it was made from.  Its plan may be another one that cuts
+ * the same work alike: of the same sizes, masks, instruction set, options.threads and workspace_limit, such as another layer's with
+ * strides of its own.  Plans with column sums, and those with outputs that keep few queries from being decoded
+ * (attn_plan_description.why), are not like those without.  All this is checked, and the error says what differs.  Any number of
+ * executions may use a schedule at once; their workspace must not overlap it.
  *
  * Returns ATTN_ERR_ARGUMENT (NULL; lengths as in attn_execute; options: prefixes that break the rules or are longer than one of
  * their sequences, a node that is not among `nodes`, an array without its count), ATTN_ERR_UNSUPPORTED (another operation,
@@ -90,7 +92,7 @@ ATTN_API attn_status attn_schedule_make(const attn_schedule **schedule, const at
                                         void *memory, size_t size, const attn_schedule_options *options, attn_error *error);
 
 /* Bytes of workspace that attn_execute needs with this schedule and the plan it was made with; at most attn_plan_workspace_size of
- * the plan, and 0 for NULL. */
+ * the plan, and 0 for NULL.  Another plan with terms or outputs that this one lacks may need more; the error says how much. */
 ATTN_API size_t attn_schedule_workspace_size(const attn_schedule *schedule);
 
 /* What a schedule contains. */

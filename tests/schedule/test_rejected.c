@@ -37,13 +37,16 @@ static void valid(void)
     memset(o, 0x5a, sizeof o);
 }
 
-static attn_plan *plan_of(void)
+static attn_plan *plan_of_threads(int threads)
 {
+    const attn_options options = {.struct_size = sizeof options, .threads = threads};
     attn_plan *plan;
     attn_error error;
-    if (attn_plan_create(&plan, &problem, &tensors, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (attn_plan_create(&plan, &problem, &tensors, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
     return plan;
 }
+
+static attn_plan *plan_of(void) { return plan_of_threads(0); }
 
 static void is_rejected(attn_status got, attn_status wanted, const attn_error *error, const char *message)
 {
@@ -256,9 +259,39 @@ static void test_tiles(void **state)
         assert_int_equal(attn_schedule_make(&call.schedule, plans[1], &tensors, memory, sizeof memory, NULL, &error), ATTN_OK);
         tensors.column_sum = (attn_output){0};
         runs_not(plans[0], sizeof workspace, ATTN_ERR_ARGUMENT,
-                 "call.schedule was made with a plan of other sizes, masks or kernels; make one with this plan");
+                 way ? "call.schedule was made with a plan of other masks; make one with this plan"
+                     : "call.schedule was made with a plan of other kernels or outputs; make one with this plan");
         attn_plan_destroy(plans[0]), attn_plan_destroy(plans[1]);
     }
+}
+
+/* Plans of other numbers of threads cut tiles into other items and need other workspaces, so that what
+ * attn_schedule_workspace_size says would not be enough. */
+static void test_threads(void **state)
+{
+    enum { LEN = 96, CAPACITY = 4096 };
+    static float keys[HKV * CAPACITY * D], queries[2][HQ * LEN * D];
+    attn_error error;
+    (void)state;
+    valid();
+    starts[1] = LEN - 1, starts[2] = starts[3] = LEN, lengths[0] = CAPACITY, lengths[1] = 1000, lengths[2] = 0;
+    problem = (attn_problem){.struct_size = sizeof problem, .shape = {B, HQ, HKV, LEN, CAPACITY, D, D}};
+    tensors.page_table = (attn_input){0};
+    tensors.q = attn_in(queries[0]), tensors.o = attn_out(queries[1]);
+    tensors.k = tensors.v = (attn_input){keys, ATTN_F32, {0, CAPACITY * D, D, 1}}; /* the same ones for each sequence */
+    for (int made = 1; made <= 4; made++)
+        for (int now = 1; now <= 4; now++) {
+            attn_plan *maker = plan_of_threads(made), *plan = plan_of_threads(now);
+            call.schedule = NULL;
+            assert_int_equal(attn_schedule_make(&call.schedule, maker, &tensors, memory, sizeof memory, NULL, &error), ATTN_OK);
+            const size_t size = attn_schedule_workspace_size(call.schedule);
+            assert_true(size <= sizeof workspace);
+            if (made == now) assert_int_equal(attn_execute(plan, &tensors, workspace, size, &error), ATTN_OK);
+            else
+                runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT,
+                         "call.schedule was made with a plan of other threads; make one with this plan");
+            attn_plan_destroy(plan), attn_plan_destroy(maker);
+        }
 }
 
 static void test_executing(void **state)
@@ -286,9 +319,15 @@ static void test_executing(void **state)
     problem.mask.window = 1, problem.mask.window_left = 3, problem.mask.window_right = -1; /* another layer's window */
     plan = plan_of();
     runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT,
-             "call.schedule was made with a plan of other sizes, masks or kernels; make one with this plan");
+             "call.schedule was made with a plan of other masks; make one with this plan");
     attn_plan_destroy(plan);
     problem.mask = (attn_mask){0};
+    problem.shape.len_q++;
+    plan = plan_of();
+    runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT,
+             "call.schedule was made with a plan of other sizes; make one with this plan");
+    attn_plan_destroy(plan);
+    problem.shape.len_q--;
     tensors.k.dtype = tensors.v.dtype = ATTN_F32; /* another layer: strides written out, the same sizes */
     tensors.k.stride[0] = tensors.v.stride[0] = HKV * PAGE * D, tensors.k.stride[1] = tensors.v.stride[1] = PAGE * D;
     tensors.k.stride[2] = tensors.v.stride[2] = D, tensors.k.stride[3] = tensors.v.stride[3] = 1;
@@ -359,9 +398,10 @@ static void test_described(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_making), cmocka_unit_test(test_prefixes),  cmocka_unit_test(test_options),
-        cmocka_unit_test(test_plans),  cmocka_unit_test(test_size),      cmocka_unit_test(test_executing),
-        cmocka_unit_test(test_tiles),  cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making),    cmocka_unit_test(test_prefixes),
+                                       cmocka_unit_test(test_options),   cmocka_unit_test(test_plans),
+                                       cmocka_unit_test(test_size),      cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(test_executing), cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,7 @@ static void key_of(const attn_plan *plan, attn_schedule_key *key)
         of->small = part->small, of->small_only = part->small_only;
         of->tile_q = part->walk->tile_q, of->block_kv = part->walk->block_kv;
         of->tiling = (int64_t)part->walk->tiling, of->lanes = part->walk->kernel.lanes, of->vectors = part->walk->kernel.vectors;
+        of->workers = part->walk->workers;
         of->tasks = part->type->cut->tasks(part->walk);
         of->group = part->type->cut->group(part->walk);
         of->pieces = most_items(part);
@@ -304,6 +305,21 @@ size_t attn_schedule_need(const attn_schedule *s, const attn_plan *plan)
     return most;
 }
 
+/* What it is that two plans do not have in common. */
+static const char *difference(const attn_schedule_key *made, const attn_schedule_key *now)
+{
+    if (memcmp(&made->shape, &now->shape, sizeof made->shape) != 0) return "sizes";
+    if (made->dilation != now->dilation || made->listed != now->listed) return "masks";
+    if (memcmp(&made->mask, &now->mask, sizeof made->mask) != 0) return "masks";
+    for (int n = 0; n < ATTN_MAX_PLAN_PARTS; n++) {
+        struct attn_schedule_key_part part;
+        memcpy(&part, &made->part[n], sizeof part);
+        part.workers = now->part[n].workers, part.group = now->part[n].group; /* what follows from the threads */
+        if (memcmp(&part, &now->part[n], sizeof part) != 0) return "kernels or outputs";
+    }
+    return "threads";
+}
+
 attn_status attn_schedule_check(const attn_schedule *s, const attn_plan *plan, const attn_args *args, attn_error *error)
 {
     attn_schedule_key key;
@@ -312,7 +328,7 @@ attn_status attn_schedule_check(const attn_schedule *s, const attn_plan *plan, c
     CHECK(!rejection, ATTN_ERR_UNSUPPORTED, "call.schedule is set and the plan cannot be scheduled: %s", rejection);
     key_of(plan, &key);
     CHECK(s->parts == plan->parts && memcmp(&key, &s->key, sizeof key) == 0, ATTN_ERR_ARGUMENT,
-          "call.schedule was made with a plan of other sizes, masks or kernels; make one with this plan");
+          "call.schedule was made with a plan of other %s; make one with this plan", difference(&s->key, &key));
     for (int64_t b = 0; b < plan->problem.shape.batch; b++) {
         const attn_scheduled_entry *entry = &s->entry[b];
         const attn_tokens t = attn_tokens_of(&plan->problem, args, b);

@@ -21,6 +21,7 @@ typedef struct attn_schedule_key {
         int64_t small_only;
         int64_t tile_q, block_kv, tasks, group, pieces;
         int64_t tiling, lanes, vectors; /* they decide where tiles begin */
+        int64_t workers;                /* they decide how much workspace there must be */
     } part[ATTN_MAX_PLAN_PARTS];
 } attn_schedule_key;
 
