@@ -535,7 +535,8 @@ typedef struct attn_options {
     /* 1: in addition, in ATTN_FORWARD, the bits of a query's result, for finite numbers, do not depend on how queries are split
      * into calls, so prefill equals decode; products of few rows sum in the order of products of many.  Slower: decode takes 1.3
      * times as long, everything else at most 1.15 (lab/rows/README.md).  Column sums still cover the queries of one call.  Rejected
-     * with relative terms, global tokens and block masks, whose sums depend on which queries share a tile. */
+     * with relative terms, global tokens, block masks and lists of blocks, whose sums depend on which queries share a tile; not
+     * with a single list of each key head (mask.block_heads, block_q >= len_q). */
     int invariant;
     /* 1: the same bits with AVX2, AVX-512 and NEON, for finite numbers (docs/numerics.md: cost, limits).  Rejected with what
      * invariant is rejected with; with gradients of additive scores, tables, broadcast biases, scale, slopes and sinks; by

@@ -32,7 +32,7 @@ typedef struct attn_bounds {
     const attn_options *options; /* isa, threads, parallel_for; NULL: all defaults */
     attn_output rows; /* [pages, heads_kv, 2, dim_qk], the last two axes contiguous: the least numbers, then the greatest;
                        * without pages [batch * ceil(capacity / block), heads_kv, 2, dim_qk], block n of entry b being row
-                       * b * ceil(capacity / block) + n */
+                       * b * ceil(capacity / block) + n.  By default of the type that they must have, that of the keys or f32 */
 } attn_bounds;
 
 /*
