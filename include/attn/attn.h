@@ -549,8 +549,9 @@ typedef struct attn_options {
     attn_parallel_for *parallel_for;
     void *parallel_context;
     /* 0, or the most bytes that a workspace may have: a plan that would need more trades time for memory, first by sharing
-     * accumulators between threads, then by using fewer threads, or is rejected.  No result depends on it.  For plans only; a
-     * product needs less than 1 MiB per thread. */
+     * accumulators between threads, then by using fewer threads, or is rejected.  No result depends on it.  It is compared with
+     * attn_plan_workspace_size, so with what the capacities of a ragged batch need, not with what its schedules will need.  For
+     * plans only; a product needs less than 1 MiB per thread. */
     size_t workspace_limit;
 } attn_options;
 

@@ -26,7 +26,24 @@ CONSTANT = re.compile(r"\bATTN_\w+\b(?![*/])")
 PYTHON_NAME = re.compile(r"\blibattn((?:\.[A-Za-z_]\w*)+)(?![\w-])")
 HEAD = "".join(f"#include <{name}.h>\n" for name in ("math", "stdio", "stdlib", "string")) + "".join(
     f'#include "attn/{path.name}"\n' for path in sorted((ROOT / "include/attn").glob("*.h")) if path.name != "mpi.h")  # which needs an MPI
-GIVEN = check_pages.GIVEN + "extern int64_t cu_seqlens_q[], lengths_kv[], page_table[], most_sequences, most_new_tokens, capacity, pages;\n" "extern attn_tensors t;\nextern attn_cache cache;\nextern attn_bounds bounds;\nextern attn_choice choice;\nextern attn_input first_new, queries;\nextern attn_output scores;\nextern uint64_t words[];\nextern int64_t heads_q, starts[], blocks[], row[], length, slot, page_size, sink_pages, columns, n, s, token, text;\nextern attn_cache_tokens tokens;\n" "extern attn_options options;\nextern attn_plan *plan;\nextern const attn_schedule *schedule;\nextern void *memory, *workspace, *kv_cache, *blocks_of;\nextern attn_input x_slot;\nextern attn_output y_slot;\nextern int64_t shape[4];\n"
+# What the blocks of docs/serving.md and others take as given.
+GIVEN = check_pages.GIVEN + """
+extern attn_tensors t;
+extern attn_cache cache;
+extern attn_cache_tokens tokens;
+extern attn_options options;
+extern attn_plan *plan;
+extern const attn_schedule *schedule;
+extern attn_rope rope;
+extern attn_input first_new, x_slot;
+extern attn_output y_slot;
+extern void *memory, *workspace, *kv_cache, *blocks_of;
+extern int64_t cu_seqlens_q[], lengths_kv[], page_table[], starts[], blocks[], row[], shape[4];
+extern int64_t most_sequences, most_new_tokens, capacity, pages, page_size, new_tokens, length, slot, sink_pages, columns, n, s, token, text;
+extern uint64_t words[];
+extern uint16_t latent_pages[], bound_rows[];
+extern float latents[], page_scores[];
+"""
 SPAN = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
 FOLDERS = ("include", "src", "cli", "testing", "tests", "fuzz", "python", "cmake", "tools", "script", "packaging", "examples", "bench")
 count = {"commands": 0, "names ATTN_...": 0, "names of Python": 0, "blocks of C": 0, "blocks of Python": 0}
