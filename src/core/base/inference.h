@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * inference.h - what a build with ATTN_INFERENCE_ONLY leaves out: gradients, forward mode, computing in double, and the walks of
- * short heads, which others can do.  (Modules outside the core: src/inference.)  Kernels have no members for the parts that are left
- * out (kernels/parts.def), so code that needs one does not compile.
+ * short heads, which others can do.  (Modules outside the core: src/inference.)  Kernels have no members for the parts that are
+ * left out (kernels/parts.def), so code that needs one does not compile.
  */
 #ifndef ATTN_BASE_INFERENCE_H
 #define ATTN_BASE_INFERENCE_H
