@@ -458,6 +458,7 @@ static void caches(void)
 
 int main(void)
 {
+    (void)setvbuf(stdout, NULL, _IOLBF, 1 << 12); /* to tell where it has stopped */
     o = memory(B * H * N * D * sizeof *o), more = memory(B * H * S * N * sizeof *more);
     q = numbers(B * H * N * D, 1), k = numbers(B * G * N * D, 2), v = numbers(B * G * N * D, 3), small = numbers(4096, 4);
     start();
