@@ -14,7 +14,7 @@
 #include "attn_ref.h"
 #include "draw.h"
 
-enum { BATCH = 3, GROUPS = 2, HEADS = 8, DIM = 96, CAPACITY = 320, PAGE = 64, PAGES = BATCH * CAPACITY / PAGE, MOST = 40 };
+enum { BATCH = 3, GROUPS = 2, HEADS = 8, DIM = 96, CAPACITY = 320, PAGE = 160, PAGES = BATCH * CAPACITY / PAGE, MOST = 40 };
 enum { BLOCKS = DIM / ATTN_BLOCK, SIZE = 20 };
 
 /* A cache of q4_1c keys and of f32 values, dense or in pages of [head, token] or [token, head]. */
