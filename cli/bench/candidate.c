@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "linear.h"
 #include "memory.h"
+#include "testing/problem/serving.h"
 
 /* A sample lasts at least this long, so that clock resolution and thread start are negligible. */
 static const double sample_seconds = 2e-3;
@@ -44,13 +45,15 @@ static double time_calls(candidate *c, int64_t calls)
 }
 
 /* Execution has a schedule, and the workspace of that, from here on. */
-static attn_status make_schedule(candidate *c, attn_error *error)
+static attn_status make_schedule(candidate *c, const problem_spec *spec, attn_error *error)
 {
     const attn_schedule *schedule;
+    attn_prefix prefix;
+    const attn_schedule_options known = serving_options(spec, &prefix);
     c->schedule_bytes = attn_schedule_size(c->plan);
     c->schedule = fresh_memory(c->schedule_bytes);
     const attn_status status =
-        attn_schedule_make(&schedule, c->plan, &c->data.tensors, c->schedule, c->schedule_bytes, NULL, error);
+        attn_schedule_make(&schedule, c->plan, &c->data.tensors, c->schedule, c->schedule_bytes, &known, error);
     if (status != ATTN_OK) return status;
     c->data.call.schedule = schedule;
     c->data.tensors.call = &c->data.call; /* the data may have moved since they were drawn */
@@ -59,7 +62,7 @@ static attn_status make_schedule(candidate *c, attn_error *error)
 }
 
 /* The first call: its time and the memory it takes. */
-static attn_status run_first(candidate *c, const attn_options *given, int scheduled, double *seconds, attn_error *error)
+static attn_status run_first(candidate *c, const attn_options *given, const problem_spec *spec, double *seconds, attn_error *error)
 {
     attn_options options = *given;
     options.allocator = (attn_allocator){count_allocate, count_release, &c->plan_bytes};
@@ -67,7 +70,7 @@ static attn_status run_first(candidate *c, const attn_options *given, int schedu
     const int64_t before = memory_now();
     attn_status status = c->linear ? ATTN_OK : attn_plan_create(&c->plan, &c->problem, &c->data.tensors, &options, error);
     if (status == ATTN_OK && !c->linear) status = attn_plan_describe(c->plan, &c->plan_says, error);
-    if (status == ATTN_OK && scheduled) status = make_schedule(c, error);
+    if (status == ATTN_OK && spec->schedule) status = make_schedule(c, spec, error);
     if (status != ATTN_OK) return status;
     c->workspace = fresh_memory(c->plan_says.workspace_bytes);
     const double begin = clock_seconds();
@@ -105,7 +108,7 @@ attn_status candidate_create(candidate *c, const problem_spec *spec, const commo
     double first = 0;
     if (linear_problem_is(&seeded)) {
         attn_status done = linear_candidate_create(c, &seeded, &options, error);
-        if (done == ATTN_OK) done = run_first(c, &options, 0, &first, error);
+        if (done == ATTN_OK) done = run_first(c, &options, &seeded, &first, error);
         if (done == ATTN_OK) calibrate(c, first);
         return done;
     }
@@ -117,7 +120,7 @@ attn_status candidate_create(candidate *c, const problem_spec *spec, const commo
     attn_plan_destroy(trial);
 
     status = data_create(&c->data, &seeded, &c->problem, &tensors, &options, error);
-    if (status == ATTN_OK) status = run_first(c, &options, seeded.schedule, &first, error);
+    if (status == ATTN_OK) status = run_first(c, &options, &seeded, &first, error);
     if (status == ATTN_OK) {
         c->flops = problem_flops(&c->problem, c->data.pairs);
         calibrate(c, first);

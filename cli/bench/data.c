@@ -8,6 +8,7 @@
 #include "cli/measure/draw.h"
 #include "cli/measure/lengths.h"
 #include "memory.h"
+#include "testing/problem/serving.h"
 #include "testing/text/failure.h"
 
 /* Allocates tensor t and sets its slot. */
@@ -24,32 +25,45 @@ static void *keep(void *context, int t, size_t bytes)
 /* ---- lengths and pages ---- */
 
 /* Gives each sequence the pages that its keys fill, in no order; returns how many. */
-static int64_t draw_pages(data *d, const attn_problem *p, const int64_t *lengths)
+static int64_t draw_pages(data *d, const problem_spec *spec, const attn_problem *p, const int64_t *length)
 {
     const int64_t size = p->paging.page_size, B = p->shape.batch, of_entry = problem_blocks(p->shape.len_kv, size);
-    int64_t *table = keep(d, TENSOR(page_table), (size_t)p->paging.pages * sizeof *table);
-    int64_t *order = need_memory(p->paging.pages, sizeof *order), count = 0, next = 0;
-    for (int64_t b = 0; b < B; b++) count += problem_blocks(lengths ? lengths[b] : p->shape.len_kv, size);
-    for (int64_t n = 0; n < count; n++) {
+    int64_t *table = keep(d, TENSOR(page_table), (size_t)(B * of_entry) * sizeof *table), unshared = 0;
+    for (int64_t b = 0; b < B; b++) unshared += problem_blocks(length ? length[b] : p->shape.len_kv, size);
+    if (B > 1) unshared -= (B - 1) * (spec->prefix / size);
+    int64_t *order = need_memory(p->paging.pages, sizeof *order);
+    for (int64_t n = 0; n < unshared; n++) {
         const int64_t other = random_below(&d->random, n + 1);
         order[n] = order[other], order[other] = n;
     }
-    for (int64_t b = 0; b < B; b++)
-        for (int64_t k = 0; k < of_entry; k++) {
-            const int filled = k < problem_blocks(lengths ? lengths[b] : p->shape.len_kv, size);
-            table[b * of_entry + k] = filled ? order[next++] : -1; /* -1 is never read */
-        }
+    const int64_t count = serving_pages(spec, length, order, table);
     free(order);
     return count;
+}
+
+/* A tree of drafts for each sequence; returns the pairs of queries and drafts that see each other, of one head. */
+static double draw_trees(data *d, const problem_spec *spec, const attn_problem *p, const batch_lengths *l)
+{
+    const int64_t words = problem_blocks(spec->tree, 64), tokens = l->total[0] ? l->total[0] : p->shape.batch * p->shape.len_q;
+    uint64_t *rows = keep(d, TENSOR(tree), (size_t)(tokens * words) * sizeof *rows);
+    double pairs = 0;
+    for (int64_t b = 0, at = 0; b < p->shape.batch; b++) {
+        const int64_t queries = l->total[0] ? l->q[b] : p->shape.len_q;
+        serving_tree(spec->tree, queries, rows + at * words, &d->random);
+        at += queries;
+    }
+    for (int64_t n = 0; n < tokens * words; n++) pairs += __builtin_popcountll(rows[n]);
+    return pairs;
 }
 
 static void draw_lengths(data *d, const problem_spec *spec, const attn_problem *p, int64_t total[2])
 {
     batch_lengths l;
     lengths_draw(&l, spec, p, &d->tensors, &d->random, keep, d);
-    if (spec->page) d->pages = draw_pages(d, p, l.kv);
+    if (spec->page) d->pages = draw_pages(d, spec, p, l.kv);
     d->tokens = l.tokens;
     d->pairs = l.pairs;
+    if (spec->tree) d->pairs += draw_trees(d, spec, p, &l) * (double)p->shape.heads_q;
     memcpy(total, l.total, sizeof l.total);
     lengths_free(&l);
 }

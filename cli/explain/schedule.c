@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "cli/measure/lengths.h"
+#include "testing/problem/serving.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
@@ -21,10 +22,12 @@ attn_status schedule_explain(schedule_facts *facts, const problem_spec *spec, co
     random_state random = {2 * spec->seed + 1};
     batch_lengths l;
     const attn_schedule *schedule;
+    attn_prefix prefix;
+    const attn_schedule_options known = serving_options(spec, &prefix);
     lengths_draw(&l, spec, problem, &batch, &random, allocate, arrays);
     *facts = (schedule_facts){.description.struct_size = sizeof facts->description, .bytes = attn_schedule_size(plan)};
     void *memory = need_memory((int64_t)facts->bytes + 1, 1);
-    attn_status status = attn_schedule_make(&schedule, plan, &batch, memory, facts->bytes, NULL, error);
+    attn_status status = attn_schedule_make(&schedule, plan, &batch, memory, facts->bytes, &known, error);
     if (status == ATTN_OK) status = attn_schedule_describe(schedule, threads, &facts->description, error);
     free(memory);
     lengths_free(&l);

@@ -57,10 +57,13 @@ void lengths_draw(batch_lengths *l, const problem_spec *spec, const attn_problem
     const int named = spec->offset_kind == SPEC_OFFSET_VALUE;
     const int64_t first = named ? spec->offset : 0, last = named ? spec->offset : s->len_kv - s->len_q;
     const int64_t *offset = NULL;
+    int64_t least = s->len_kv > 0; /* keys of a sequence */
+    if (spec->prefix > least) least = spec->prefix;
+    if (spec->tree > least) least = spec->tree;
     *l = (batch_lengths){0};
     if (all->lengths_q.data) l->q = draw_index(&d, TENSOR(lengths_q), s->batch, s->len_q > 0, s->len_q);
     if (all->cu_seqlens_q.data) l->total[0] = draw_begins(&d, TENSOR(cu_seqlens_q), s->batch, s->len_q, &l->of_packed[0]);
-    if (all->lengths_kv.data) l->kv = draw_index(&d, TENSOR(lengths_kv), s->batch, s->len_kv > 0, s->len_kv);
+    if (all->lengths_kv.data) l->kv = draw_index(&d, TENSOR(lengths_kv), s->batch, least, s->len_kv);
     if (all->cu_seqlens_kv.data) l->total[1] = draw_begins(&d, TENSOR(cu_seqlens_kv), s->batch, s->len_kv, &l->of_packed[1]);
     if (l->of_packed[0]) l->q = l->of_packed[0];
     if (l->of_packed[1]) l->kv = l->of_packed[1];

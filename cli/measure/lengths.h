@@ -21,7 +21,8 @@ typedef struct batch_lengths {
 typedef void *lengths_memory(void *context, int t, size_t bytes);
 
 /* Draws the lengths, beginnings and offsets that the problem has, as i64, into memory of `allocate`, and sets their slots: lengths
- * lie between 1 and the full length, offsets between 0 and len_kv - len_q unless the string names one. */
+ * lie between 1 (keys: those of the prefix that all share, or of the drafts) and the full length, offsets between 0 and len_kv -
+ * len_q unless the string names one. */
 void lengths_draw(batch_lengths *l, const problem_spec *spec, const attn_problem *p, attn_tensors *tensors, random_state *random,
                   lengths_memory *allocate, void *context);
 void lengths_free(batch_lengths *l);

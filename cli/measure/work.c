@@ -36,7 +36,8 @@ double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, cons
     for (int64_t b = 0; b < s->batch; b++) {
         const int64_t len_q = lengths_q ? lengths_q[b] : s->len_q, len_kv = lengths_kv ? lengths_kv[b] : s->len_kv;
         const int64_t offset = problem->mask.align == ATTN_ALIGN_BOTTOM_RIGHT ? len_kv - len_q : offsets ? offsets[b] : 0;
-        for (int64_t i = 0; i < len_q; i++) pairs += (double)keys_of(&problem->mask, i + offset, len_kv);
+        for (int64_t i = 0; i < len_q; i++)
+            pairs += (double)keys_of(&problem->mask, i + offset, most(0, len_kv - problem->mask.tree_keys));
     }
     return pairs * (double)s->heads_q;
 }

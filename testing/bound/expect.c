@@ -115,10 +115,28 @@ static void shape_read(const attn_problem *p, const attn_tensors *all, int t, in
     else tensors_shape(p, all, t, shape);
 }
 
+/* The words of a tree, which doubles do not hold; those of absent queries of packed sequences are 0. */
+static int read_tree(expectation *e, const attn_problem *p, const attn_tensors *all)
+{
+    const int64_t words = problem_blocks(p->mask.tree_keys, 64), Sq = p->shape.len_q;
+    int64_t stride[4];
+    if (!all->tree.data) return 1;
+    if (!(e->tree = calloc((size_t)(p->shape.batch * Sq * words) + 1, sizeof *e->tree))) return 0;
+    tensors_strides(p, all, TENSOR(tree), stride);
+    for (int64_t b = 0; b < p->shape.batch; b++)
+        for (int64_t i = 0; i < Sq; i++) {
+            if (e->begin_q && e->begin_q[b] + i >= e->begin_q[b + 1]) break;
+            const uint64_t *row =
+                (const uint64_t *)all->tree.data + (e->begin_q ? e->begin_q[b] * stride[2] : b * stride[0]) + i * stride[2];
+            memcpy(e->tree + (b * Sq + i) * words, row, (size_t)words * sizeof *row);
+        }
+    return 1;
+}
+
 static int read_input(expectation *e, const attn_problem *p, const attn_tensors *all, int t)
 {
     int64_t shape[4];
-    if (e->in[t] || !tensors_reads(all, ATTN_FORWARD, t)) return 1;
+    if (e->in[t] || t == TENSOR(tree) || !tensors_reads(all, ATTN_FORWARD, t)) return 1;
     shape_read(p, all, t, shape);
     if (!(e->in[t] = doubles(tensor_count(shape)))) return 0;
     tensors_read(p, all, t, shape, !tensors_packs(t) ? NULL : tensors_of_keys(t) ? e->begin_kv : e->begin_q, e->in[t]);
@@ -133,7 +151,7 @@ static int read_all(expectation *e, const attn_problem *p, const attn_tensors *a
     e->begin_q = read_index(e, TENSOR(cu_seqlens_q), B + 1, &ok);
     e->begin_kv = read_index(e, TENSOR(cu_seqlens_kv), B + 1, &ok);
     for (int t = 0; t < TENSORS && ok; t++) ok = read_input(e, p, all, t);
-    if (!ok) return 0;
+    if (!ok || !read_tree(e, p, all)) return 0;
     e->len_q = e->begin_q ? lengths_of(e->begin_q, B, &ok) : read_index(e, TENSOR(lengths_q), B, &ok);
     e->len_kv = e->begin_kv ? lengths_of(e->begin_kv, B, &ok) : read_index(e, TENSOR(lengths_kv), B, &ok);
     e->offset = read_index(e, TENSOR(offset_q), B, &ok);
@@ -247,6 +265,8 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p, con
                          .window = p->mask.window,
                          .window_left = p->mask.window_left,
                          .window_right = p->mask.window_right,
+                         .tree = e->tree,
+                         .tree_keys = p->mask.tree_keys,
                          .offset = e->offset,
                          .len_q = e->len_q,
                          .len_kv = e->len_kv,
@@ -307,8 +327,8 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_t
 
 void expectation_destroy(expectation *e)
 {
-    void *memory[] = {e->keep, e->Z, e->offset, e->len_q, e->len_kv, e->begin_q, e->begin_kv, e->O,
-                      e->lse,  e->S, e->P,      e->added, e->dot,    e->sum_qk,  e->sum_k};
+    void *memory[] = {e->tree, e->keep, e->Z, e->offset, e->len_q, e->len_kv, e->begin_q, e->begin_kv,
+                      e->O,    e->lse,  e->S, e->P,      e->added, e->dot,    e->sum_qk,  e->sum_k};
     ref_sizes_free(&e->sizes);
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
     for (int t = 0; t < TENSORS; t++) free(e->in[t]);

@@ -16,6 +16,7 @@ typedef struct expectation {
     double *Z;              /* dropout */
     int64_t *offset, *len_q, *len_kv;
     int64_t *begin_q, *begin_kv; /* packed: [batch + 1] */
+    uint64_t *tree;              /* [B][Sq][words]; NULL: none */
     double *O, *lse, *S, *P;
     double *added; /* [B][Hq][Sq][Skv]: |bias| + |ALiBi| + |table|; NULL without any */
     double *dot,

@@ -28,12 +28,12 @@ static int64_t draw_between(const check_case *c, int64_t low, int64_t high, rand
     return pick == 0 ? low : pick == 1 ? high : log ? random_spread(random, 1, high) : random_between(random, low, high);
 }
 
-/* Lengths and offsets of each entry. */
+/* Lengths and offsets of each entry; no sequence is shorter than what all share. */
 static void draw_index(check_call *call, const check_case *c, int t, random_state *random)
 {
     const attn_shape *s = &call->problem.shape;
     const int of_q = t == TENSOR(lengths_q), each = c->spec.offset_kind == SPEC_OFFSET_EACH;
-    int64_t low = 0, high = of_q ? s->len_q : s->len_kv;
+    int64_t low = of_q ? 0 : c->spec.prefix, high = of_q ? s->len_q : s->len_kv;
     if (t == TENSOR(offset_q)) low = each ? -s->len_q - 1 : c->spec.offset, high = each ? s->len_kv + 1 : c->spec.offset;
     for (int64_t b = 0; b < s->batch; b++) write_index(&call->in[t], b, draw_between(c, low, high, random));
 }
@@ -113,8 +113,10 @@ static void draw_numbers(check_call *call, const check_case *c, random_state *ra
     fill_tensors(call, c, random);
     if (call->tensors.mask.data) fill_mask(&call->in[TENSOR(mask)], c->spec.mask_drop, random);
     if (call->tensors.block_mask.data) fill_mask(&call->in[TENSOR(block_mask)], c->spec.block_drop, random);
+    if (call->tensors.tree.data) fill_tree(call, c, random);
     if (call->tensors.bias.data) fill_bias(&call->in[TENSOR(bias)], c, random);
     fill_plant(call, c, random);
+    fill_prefix(call, c);
 }
 
 /* ---- the call ---- */

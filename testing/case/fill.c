@@ -4,11 +4,14 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "testing/memory/element.h"
 #include "testing/memory/format.h"
+#include "testing/problem/serving.h"
 #include "testing/random/normal.h"
+#include "testing/text/failure.h"
 
 typedef enum role { ROLE_Q = TENSOR(q), ROLE_K = TENSOR(k), ROLE_V = TENSOR(v) } role;
 
@@ -161,6 +164,38 @@ void fill_bias(tensor *bias, const check_case *c, random_state *random)
     normal_end(&run);
 }
 
+void fill_tree(check_call *call, const check_case *c, random_state *random)
+{
+    const tensor *tree = &call->in[TENSOR(tree)], *begins = &call->in[TENSOR(cu_seqlens_q)];
+    const int64_t words = tree->size[3];
+    for (int64_t b = 0; b < call->problem.shape.batch; b++) {
+        int64_t at[2] = {0, call->problem.shape.len_q};
+        for (int64_t n = 0; begins->base && n < 2; n++)
+            at[n] = (int64_t)element_read(begins->layout.dtype,
+                                          (char *)begins->base + (size_t)(b + n) * attn_dtype_size(begins->layout.dtype));
+        const int64_t queries = at[1] - at[0];
+        uint64_t *rows = need_memory(queries * words, sizeof *rows);
+        serving_tree(c->spec.tree, queries, rows, random);
+        for (int64_t i = 0; i < queries; i++)
+            memcpy(tensor_at(tree, begins->base ? 0 : b, 0, at[0] + i, 0), rows + i * words, (size_t)words * sizeof *rows);
+        free(rows);
+    }
+}
+
+void fill_prefix(check_call *call, const check_case *c)
+{
+    static const int stored[] = {TENSOR(k), TENSOR(v), TENSOR(k_scale), TENSOR(v_scale)};
+    for (size_t n = 0; n < sizeof stored / sizeof *stored; n++) {
+        const tensor *t = &call->in[stored[n]];
+        if (!t->base || t->stride[0] == 0) continue;
+        for (int64_t b = 1; b < t->size[0]; b++)
+            for (int64_t h = 0; h < t->size[1]; h++)
+                for (int64_t j = 0; j < c->spec.prefix; j++)
+                    for (int64_t e = 0; e < t->size[3]; e++)
+                        memcpy(tensor_at(t, b, h, j, e), tensor_at(t, 0, h, j, e), attn_dtype_size(t->layout.dtype));
+    }
+}
+
 static void plant_in(tensor *t, random_state *random)
 {
     if (tensor_count(t->size) == 0) return;
@@ -235,7 +270,7 @@ void fill_poison(check_call *call, const check_case *c)
     const int64_t group = r->Hkv > 0 ? r->Hq / r->Hkv : 0;
     for (int64_t b = 0; b < r->B; b++)
         for (int64_t g = 0; g < r->Hkv && c->memory != MEMORY_BROADCAST; g++)
-            for (int64_t j = 0; j < r->Skv; j++) {
+            for (int64_t j = c->spec.prefix; j < r->Skv; j++) { /* another sequence may see what all share */
                 const int64_t low[4] = {b, g * group, 0, j}, high[4] = {b + 1, (g + 1) * group, r->Sq, j + 1};
                 if (visible(e, low, high)) continue;
                 poison_row(&call->in[TENSOR(k)], e->begin_kv, b, g, j, poison);

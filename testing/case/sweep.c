@@ -248,6 +248,8 @@ static void shrink_matrix(attn_shape *s)
 static void make_consistent(check_case *c)
 {
     problem_spec *s = &c->spec;
+    if (s->tree > s->shape.len_kv) s->tree = s->shape.len_kv;
+    if (s->prefix > s->shape.len_kv) s->prefix = s->shape.len_kv - s->shape.len_kv % s->page;
     if (s->op != SPEC_FORWARD || (s->lengths != SPEC_LENGTHS_NONE && s->lengths != SPEC_LENGTHS_KV)) s->schedule = 0;
     if (s->op != SPEC_FORWARD && s->k_type >= SPEC_STORED_I8) s->k_type = SPEC_STORED_LIKE_Q;
     if (s->op != SPEC_FORWARD && s->v_type >= SPEC_STORED_I8) s->v_type = SPEC_STORED_LIKE_Q;

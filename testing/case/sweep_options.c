@@ -42,6 +42,8 @@ typedef enum option {
     PACKED_CAUSAL,
     PAGES,
     PAGES_RAGGED,
+    DRAFTS,
+    DRAFTS_RAGGED,
     DROPOUT,
     UNIFORM,
     COSINE,
@@ -187,6 +189,14 @@ void sweep_set_option(check_case *c, int64_t which, random_state *r)
         s->spread = s->lengths ? (int)random_below(r, 2) : SPEC_SPREAD_EVEN;
         s->causal = (int)random_below(r, 3);
         if (which == PAGES_RAGGED) s->ragged = (int)random_between(r, SPEC_RAGGED_RANDOM, SPEC_RAGGED_MIXED);
+        if (random_below(r, 2)) s->prefix = s->page * random_below(r, s->shape.len_kv / s->page + 1);
+        break;
+    case DRAFTS:
+    case DRAFTS_RAGGED:
+        s->tree = random_below(r, 2) ? s->shape.len_q : random_between(r, 1, 150);
+        s->causal = (int)random_below(r, 2) ? SPEC_CAUSAL_BOTTOM_RIGHT : SPEC_CAUSAL_NONE;
+        s->lengths = (int)random_below(r, 2) ? SPEC_LENGTHS_KV : SPEC_LENGTHS_NONE;
+        if (which == DRAFTS_RAGGED) s->ragged = (int)random_between(r, SPEC_RAGGED_RANDOM, SPEC_RAGGED_MIXED);
         break;
     case DROPOUT:
         s->dropout = (double)random_between(r, 1, 10) / 10;
@@ -252,7 +262,7 @@ void sweep_set_operation(check_case *c, int op, random_state *r)
     problem_spec *s = &c->spec;
     s->op = op;
     s->weights = s->lse = 0;
-    s->page = s->ragged = 0; /* forward only */
+    s->page = s->prefix = s->tree = s->ragged = 0; /* forward only */
     c->plant = PLANT_NONE;
     if (op == SPEC_BACKWARD || op == SPEC_DOUBLE_BACKWARD) s->dlse = (int)random_below(r, 2);
     if (op != SPEC_BACKWARD) return;

@@ -94,12 +94,14 @@ typedef struct problem_spec {
     int alibi;                            /* spec_alibi */
     int sink;
     int packed;
-    int ragged;    /* spec_ragged: queries alone are packed */
-    int spread;    /* spec_spread: of random lengths */
-    int64_t page;  /* tokens of a page of keys and values; 0: no pages */
-    int schedule;  /* commands execute with a schedule; problem_build ignores it */
-    int empty;     /* spec_empty */
-    int64_t chunk; /* 0: none */
+    int ragged;     /* spec_ragged: queries alone are packed */
+    int spread;     /* spec_spread: of random lengths */
+    int64_t page;   /* tokens of a page of keys and values; 0: no pages */
+    int64_t prefix; /* keys that all sequences share, in the same pages; 0: none */
+    int64_t tree;   /* drafts, the last keys: a random tree of them; 0: none */
+    int schedule;   /* commands execute with a schedule; problem_build ignores it */
+    int empty;      /* spec_empty */
+    int64_t chunk;  /* 0: none */
     int block;
     int64_t block_q, block_kv;
     double block_drop; /* like mask_drop */

@@ -62,6 +62,22 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
     return ATTN_OK;
 }
 
+static attn_status check_serving(const problem_spec *spec, attn_error *error)
+{
+    const long long prefix = spec->prefix, page = spec->page, keys = spec->shape.len_kv, tree = spec->tree;
+    if (prefix && !page)
+        return failure(error, ATTN_ERR_ARGUMENT, "prefix needs page: sequences share the pages of their first keys");
+    if (prefix && prefix % page)
+        return failure(error, ATTN_ERR_ARGUMENT, "prefix=%lld is not a multiple of page=%lld: sequences share whole pages", prefix,
+                       page);
+    if (prefix > keys)
+        return failure(error, ATTN_ERR_ARGUMENT, "prefix=%lld: there are only %lld keys, of which these are the first", prefix,
+                       keys);
+    if (tree > keys)
+        return failure(error, ATTN_ERR_ARGUMENT, "tree=%lld: there are only %lld keys, of which drafts are the last", tree, keys);
+    return ATTN_OK;
+}
+
 /* Names the first unsupported word. */
 static attn_status check_supported(const problem_spec *spec, attn_error *error)
 {
@@ -84,7 +100,8 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
         return failure(error, ATTN_ERR_ARGUMENT, "spread is set without random lengths: it needs lens, packed or ragged");
     if (spec->packed && spec->ragged)
         return failure(error, ATTN_ERR_ARGUMENT, "packed and ragged are both set; ragged packs the queries alone");
-    return check_gradients(spec, error);
+    const attn_status status = check_serving(spec, error);
+    return status == ATTN_OK ? check_gradients(spec, error) : status;
 }
 
 static attn_op op_of(const problem_spec *spec)
@@ -110,6 +127,7 @@ static void request_outputs(const problem_spec *spec, const attn_problem *p, att
                     {TENSOR(cu_seqlens_q), spec->packed || spec->ragged},
                     {TENSOR(cu_seqlens_kv), spec->packed},
                     {TENSOR(page_table), spec->page != 0},
+                    {TENSOR(tree), spec->tree != 0},
                     {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
                     {TENSOR(block_mask), spec->block},
                     {TENSOR(k_scale), problem_stored_scaled(spec, TENSOR(k))},
@@ -183,6 +201,8 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     p.paging.page_size = spec->page;
     if (spec->page && __builtin_mul_overflow(p.shape.batch, problem_blocks(p.shape.len_kv, spec->page), &p.paging.pages))
         return failure(error, ATTN_ERR_SHAPE, "page: the batch has more than 2^63 pages of %lld tokens", (long long)spec->page);
+    if (spec->prefix && p.shape.batch > 0) p.paging.pages -= (p.shape.batch - 1) * (spec->prefix / spec->page);
+    p.mask.tree_keys = spec->tree;
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
     if (spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT) p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     p.mask.window = spec->window;

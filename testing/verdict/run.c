@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attn/schedule.h"
+#include "testing/problem/serving.h"
 #include "testing/text/failure.h"
 
 const char *check_status_name(check_status status)
@@ -74,9 +75,11 @@ static void execute_scheduled(check_result *r, const attn_tensors *tensors, cons
     guarded memory;
     attn_tensors scheduled = *tensors;
     attn_call call = *tensors->call;
+    attn_prefix prefix;
+    const attn_schedule_options known = serving_options(&c->spec, &prefix);
     if (!guarded_create(&memory, attn_schedule_size(plan), GUARD_AFTER, 0)) end_out_of_memory("the schedule of a check");
     announce(r, c);
-    const attn_status status = attn_schedule_make(&call.schedule, plan, tensors, memory.data, memory.bytes, NULL, &error);
+    const attn_status status = attn_schedule_make(&call.schedule, plan, tensors, memory.data, memory.bytes, &known, &error);
     guard_on_fault(NULL);
     const int intact = guarded_intact(&memory);
     scheduled.call = &call;

@@ -52,7 +52,8 @@ class Json(unittest.TestCase):
         "bwd:f32:hq2:sq48:d16:softcap=5:alibi:sink:dropout=0.1:bias:dbias",
         "bwd:f16:b3:hq2:sq20:d8:packed",
         "fwd:f32:hq2:sq8:d8:offset=3:weights:layout=bshd:seed=4",
-        "fwd:bf16:b3:hq2:sq20:skv50:d32:ktype=q8_0:vtype=f8_e4m3:causal=bottom-right:lens=kv:spread=log:ragged=mixed:page=4:schedule",
+        "fwd:bf16:b3:hq2:sq20:skv50:d32:ktype=q8_0:vtype=f8_e4m3:causal=bottom-right:lens=kv:spread=log:ragged=mixed:page=4:prefix=8:schedule",
+        "fwd:f32:b2:hq2:sq7:skv50:d8:causal=bottom-right:ragged:tree=5",
     ]
 
     @classmethod
@@ -91,6 +92,18 @@ class Json(unittest.TestCase):
         kinds = [("q8_0", "i8"), ("q4_0", "f8_e5m2"), ("q4_1", "f8_e5m2-unscaled"), ("bf16", "q4_0")]
         for (k, v), result in zip(kinds, measured(*(f"fwd:f16:hq2:sq1:skv64:d64:ktype={k}:vtype={v}" for k, v in kinds))["results"]):
             self.assertEqual(result["tensor_bytes"], 2 * 2 * 64 * 2 + 2 * 64 * (row[k] + row[v]), result["problem"])
+
+    def test_a_shared_prefix_exists_once(self):
+        """64 keys of 16 channels in f16, K and V, are 4 KiB; the table has 4 pages of 3 sequences, the batch 1 + 3 pages of keys, or 12."""
+        shared, apart = (row["tensor_bytes"] for row in measured(*(f"fwd:f16:b3:sq1:skv64:d16:page=16:prefix={n}:schedule" for n in (48, 0)))["results"])
+        self.assertEqual(apart, 3 * 4096 + 3 * 4 * 8 + 3 * 64)
+        self.assertEqual(apart - shared, 2 * 3 * 1024)
+
+    def test_pairs_of_a_tree(self):
+        """16 operations a pair: 10 keys before the drafts for each query; a draft sees itself, and its ancestors, which come before it."""
+        for row in measured(*(f"fwd:f32:sq6:skv16:d4:tree=6:seed={n}" for n in range(1, 4)))["results"]:
+            pairs = row["flops"] / 16
+            self.assertTrue(6 * 10 + 6 <= pairs <= 6 * 10 + 21, pairs)
 
     def test_percentiles_are_ordered(self):
         for row in self.whole["results"]:

@@ -131,7 +131,7 @@ WORDS = {
     "rel": "rel=shaw/2", "drel": "bwd:rel=shaw/2:drel", "clipped": "clipped=2", "shared": "clipped=2:shared", "dtable": "bwd:t5:dtable",
     "sparse": "sparse=longformer/2/1", "phi": "linear:phi=relu", "decay": "linear:causal:decay=head", "rule": "linear:causal:rule=delta",
     "denominator": "linear:denominator=add", "epsilon": "linear:epsilon=0.5", "form": "linear:causal:form=recurrent", "seed": "seed=1",
-    "ktype": "ktype=f16:vtype=i8", "vtype": "vtype=f8_e4m3", "spread": "lens:spread=log", "page": "page=4",
+    "ktype": "ktype=f16:vtype=i8", "vtype": "vtype=f8_e4m3", "spread": "lens:spread=log", "page": "page=4", "prefix": "b2:skv9:page=4:prefix=8", "tree": "tree=3",
 }
 
 

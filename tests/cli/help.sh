@@ -124,6 +124,8 @@ printed "explain says what would move with a matrix of scores" 'traffic .* with 
 printed "  of formats" '"traffic_bytes":[^0-9]*18440,?$' explain hq2:sq1:skv64:d64:ktype=q8_0:vtype=i8 --json
 printed "  and says what scales take" '^           vtype       .*\(512 bytes\)$' explain hq2:sq1:skv64:d64:ktype=q8_0:vtype=i8
 printed "explain says what a schedule does" '^schedule   3 sequences of 12 queries and 150 keys in all, .*: 3 items' explain b3:sq4:skv50:d8:schedule
+printed "  and what a prefix saves" '"keys_read":[^0-9]*6656' explain b4:sq1:skv3200:d8:page=64:prefix=2048:schedule --json
+printed "explain says what a tree costs" '^options    tree        keys before the drafts .*\(64 bytes\)$' explain sq8:skv50:d8:tree=8
 printed "  also with --json" '"keys_read":[^0-9]*150' explain b3:sq4:skv50:d8:schedule --json
 printed "explain --json has the same" '"matrix_bytes":[^0-9]*1048576' explain sq512:d64 --json
 printed "explain --threads" '^threads    1$' explain sq100:d64 --threads 1

@@ -4,6 +4,7 @@
 
 #include "cli/base/options.h"
 #include "testing/problem/problem.h"
+#include "testing/problem/serving.h"
 #include "testing/problem/tensors.h"
 #include "testing/text/nearest.h"
 
@@ -57,6 +58,7 @@ static void canonical_strings(void **state)
         "fwd:bf16:sq9:d64:dv32:ktype=q8_0:vtype=q4_0",
         "fwd:f16:sq9:d8:ktype=f8_e5m2-unscaled:vtype=f8_e4m3:packed",
         "fwd:f32:sq9:d8:vtype=i8",
+        "fwd:f32:b3:sq9:skv40:d8:lens=kv:ragged=mixed:page=4:prefix=8:tree=9:schedule",
     };
     for (size_t k = 0; k < COUNT(same); k++) prints(same[k], same[k]);
 }
@@ -72,6 +74,7 @@ static void defaults_and_order(void **state)
     prints("sq9:d8:align=top-left:window=1,2", "fwd:f32:sq9:d8:window=1,2");
     prints("sq9:d8:lens=both:scale=5e-1", "fwd:f32:sq9:d8:lens:scale=0.5");
     prints("schedule:sq9:d8:page=04:ragged=random:lens=kv:spread=even", "fwd:f32:sq9:d8:lens=kv:ragged:page=4:schedule");
+    prints("schedule:tree=0:prefix=00:sq9:d8", "fwd:f32:sq9:d8:schedule");
     prints("vtype=i8:sq9:d8:ktype=i8", "fwd:int8:sq9:d8"); /* the type of q, and int8, need no words */
     prints("int8:sq9:d8:ktype=f16", "fwd:f32:sq9:d8:ktype=f16:vtype=i8");
     prints("int8:sq9:d8:ktype=f32:vtype=f32", "fwd:f32:sq9:d8");
@@ -131,6 +134,9 @@ static void rejects(void **state)
         {"sq9:d8:page=-1", "page: '-1' is not a number of tokens (an integer above 0; 0 is off)"},
         {"sq9:d8:ragged=all", "ragged: unknown value 'all' (nearest: random, mixed)"},
         {"sq9:d8:lens:spread=wide", "spread: unknown value 'wide' (nearest: even, log)"},
+        {"sq9:d8:tree", "tree needs a value: tree=N"},
+        {"sq9:d8:tree=-1", "tree: '-1' is not a number of tokens (an integer above 0; 0 is off)"},
+        {"sq9:d8:page=4:prefix=four", "prefix: 'four' is not a number of tokens (an integer above 0; 0 is off)"},
         {"sq9:d8:ktype", "ktype needs a value: ktype=TYPE"},
         {"sq9:d8:ktype=q4_2", "ktype: unknown value 'q4_2' (nearest: q4_0, q4_1, q8_0)"},
         {"sq9:d8:vtype=f64", "vtype: unknown value 'f64' (nearest: f32, f16, bf16)"},
@@ -305,6 +311,56 @@ static void builds_problems(void **state)
     assert_int_equal(b.p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
 }
 
+/* A tree has a row of words for each query, and shared pages exist once. */
+static void builds_batches_of_engines(void **state)
+{
+    (void)state;
+    building b = built("b3:sq7:skv90:d8:tree=70:layout=bshd");
+    int64_t shape[4];
+    tensors_shape(&b.p, &b.t, TENSOR(tree), shape);
+    assert_memory_equal(shape, ((int64_t[4]){3, 1, 7, 2}), sizeof shape);
+    assert_int_equal(b.p.mask.tree_keys, 70);
+    b = built("b3:sq1:skv90:d8:page=8:prefix=40");
+    assert_int_equal(b.p.paging.pages, 3 * 12 - 2 * 5);
+    b = built("b0:sq1:skv90:d8:page=8:prefix=40");
+    assert_int_equal(b.p.paging.pages, 0);
+    assert_tensors("b3:sq7:skv90:d8:tree=70:page=8:prefix=40:lens=kv", "q k v o lengths_kv page_table tree");
+}
+
+/* Trees of drafts: parents come first, so a draft sees itself, its parent, and whatever that sees; rows are those of the last
+ * drafts.  Pages: those of the prefix are the first sequence's, no other is in two rows. */
+static void draws_batches_of_engines(void **state)
+{
+    enum { DRAFTS = 100, QUERIES = 130, WORDS = 2 };
+    static uint64_t rows[QUERIES][WORDS], last[20][WORDS];
+    random_state random = {5}, again = {5};
+    (void)state;
+    serving_tree(DRAFTS, QUERIES, rows[0], &random);
+    serving_tree(DRAFTS, 20, last[0], &again);
+    assert_memory_equal(rows[QUERIES - 20], last, sizeof last);
+    int roots = 0, deep = 0;
+    for (int n = 0; n < DRAFTS; n++) {
+        const uint64_t *row = rows[QUERIES - DRAFTS + n];
+        int parent = n - 1;
+        assert_true(row[n / 64] >> n % 64 & 1);
+        while (parent >= 0 && !(row[parent / 64] >> parent % 64 & 1)) parent--;
+        roots += parent<0, deep += parent> 0;
+        for (int k = 0; k < WORDS; k++) {
+            const uint64_t above = parent < 0 ? 0 : rows[QUERIES - DRAFTS + parent][k],
+                           own = n / 64 == k ? UINT64_C(1) << n % 64 : 0;
+            assert_true(row[k] == (above | own));
+        }
+    }
+    assert_true(roots > 0 && roots < DRAFTS / 2 && deep > DRAFTS / 2);
+    for (int i = 0; i < QUERIES - DRAFTS; i++) assert_true(rows[i][0] == 0 && rows[i][1] == 0);
+
+    problem_spec spec;
+    int64_t table[3][3];
+    assert_int_equal(problem_parse("b3:sq1:skv22:d8:page=8:prefix=8", &spec, NULL), ATTN_OK);
+    assert_int_equal(serving_pages(&spec, (int64_t[]){17, 8, 16}, (int64_t[]){5, 3, 2, 0, 1, 4, 6}, table[0]), 4);
+    assert_memory_equal(table, ((int64_t[3][3]){{5, 3, 2}, {5, -1, -1}, {5, 0, -1}}), sizeof table);
+}
+
 /* Types of keys and values, with scales of rows; strides count blocks. */
 static void builds_formats(void **state)
 {
@@ -398,6 +454,10 @@ static void builds_what_the_library_has(void **state)
                  {"sq5:d4:alibi:dslopes", "dslopes needs bwd and alibi: it is the gradient of its slopes"},
                  {"bwd:sq5:d4:dsink", "dsink needs bwd and sink: it is the gradient of the sink"},
                  {"bwd:sq5:d4:dscale", "dscale needs bwd and scale=heads: it is the gradient of the scale of each head"},
+                 {"sq5:d4:prefix=4", "prefix needs page: sequences share the pages of their first keys"},
+                 {"sq5:d4:page=4:prefix=3", "prefix=3 is not a multiple of page=4: sequences share whole pages"},
+                 {"sq5:d4:page=3:prefix=6", "prefix=6: there are only 5 keys, of which these are the first"},
+                 {"sq5:d4:tree=6", "tree=6: there are only 5 keys, of which drafts are the last"},
                  {"sq5:d4:dlse", "dlse needs bwd or bwd2: it is an incoming gradient"}};
     for (size_t k = 0; k < COUNT(wrong); k++) {
         assert_int_equal(problem_parse(wrong[k].text, &spec, &error), ATTN_OK);
@@ -472,6 +532,8 @@ int main(void)
         cmocka_unit_test(names_words_of_linear_attention),
         cmocka_unit_test(builds_problems),
         cmocka_unit_test(builds_formats),
+        cmocka_unit_test(builds_batches_of_engines),
+        cmocka_unit_test(draws_batches_of_engines),
         cmocka_unit_test(builds_what_the_library_has),
         cmocka_unit_test(rejects_sizes_that_overflow),
         cmocka_unit_test(prints_into_small_memory),
