@@ -63,7 +63,7 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
         const double score = dS[j];
         dS[j] = 0;
         if (!ref_visible(p, r->b, r->h, r->i, j)) continue;
-        double z = Z ? Z[j] : 1, slope, g = 0;
+        double z = Z ? Z[j] : 1, raw = row_raw_score(p, r, j), slope, g = 0;
         if (z != 0) {
             g = z * dot_value(p, r, dO, j);
             value_gradient(p, G, r, j, z * w[j], dO);
@@ -71,10 +71,10 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
         dS[j] = w[j] * (g - delta + dlse);
         if (p->normaliser == REF_BY_SIGMOID) dS[j] = w[j] * (1 - w[j]) * g;
         if (p->normaliser == REF_BY_RELU) dS[j] = score > 0 ? g * exp(-lse) : 0;
-        row_score(p, r, j, &slope);
+        row_capped(p, r, j, raw, &slope);
         double dx = dS[j] * slope;
         row_raw_gradient(p, G, r, j, r->scale * dx);
-        G->dscale[r->h] += dx * unscaled * row_raw_score(p, r, j);
+        G->dscale[r->h] += dx * unscaled * raw;
         if (p->bias_table) G->dbias_table[bias_table_at(p, r->h, r->position - j)] += dS[j];
         if (p->slopes) G->dslopes[r->b * p->Hq + r->h] -= dS[j] * fabs((double)(r->position - j));
     }

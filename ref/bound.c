@@ -173,7 +173,7 @@ static void bound_forward(ref_bounds *b, const ref_problem *p, const line *r, co
 static double undecided(const ref_problem *p, const line *r, const ref_arithmetic *a, int64_t j)
 {
     if (p->normaliser != REF_BY_RELU) return 0;
-    return fabs(row_score(p, &r->at, j, 0)) <= 2 * a->unit * size_of_score(p, r, a, j) ? exp(-r->lse) : 0;
+    return fabs(row_score(p, &r->at, j)) <= 2 * a->unit * size_of_score(p, r, a, j) ? exp(-r->lse) : 0;
 }
 
 /* Backward: every term of its formula, in sizes. */

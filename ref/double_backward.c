@@ -36,7 +36,7 @@ static pair pair_at(const ref_problem *p, const ref_gradgrad *s, const row *r, i
     const int64_t key = (r->b * p->Hkv + r->g) * p->Skv + j;
     const double *k = r->K + j * p->D, *dO = s->dO + r->index * p->Dv;
     pair a = {.z = p->Z ? p->Z[r->index * p->Skv + j] : 1};
-    row_score(p, r, j, &a.slope);
+    a.slope = row_slope(p, r, j);
     if (p->softcap > 0) a.curvature = -2 * tanh(r->scale * dot(r->q, k, p->D) / p->softcap) * a.slope / p->softcap;
     if (s->Qd) a.xd += r->scale * dot(s->Qd + r->index * p->D, k, p->D);
     if (s->Kd) a.xd += r->scale * dot(r->q, s->Kd + key * p->D, p->D);

@@ -12,11 +12,10 @@
 static double tangent_of_score(const ref_problem *p, const ref_tangents *t, const row *r, int64_t j)
 {
     const double *k = r->K + j * p->D;
-    double slope, xd = 0;
-    row_score(p, r, j, &slope);
+    double xd = 0;
     if (t->Qd) xd += dot(t->Qd + r->index * p->D, k, p->D);
     if (t->Kd) xd += dot(r->q, t->Kd + ((r->b * p->Hkv + r->g) * p->Skv + j) * p->D, p->D);
-    return slope * r->scale * xd + (t->biasd ? t->biasd[r->index * p->Skv + j] : 0);
+    return row_slope(p, r, j) * r->scale * xd + (t->biasd ? t->biasd[r->index * p->Skv + j] : 0);
 }
 
 static double row_jvp(const ref_problem *p, const ref_tangents *t, const row *r, double *s, double *w)

@@ -5,24 +5,36 @@
 #include <math.h>
 #include <stdlib.h>
 
-double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap)
+double row_capped(const ref_problem *p, const row *r, int64_t j, double raw, double *slope)
 {
-    double s = r->scale * row_raw_score(p, r, j);
-    double slope = 1;
+    double s = r->scale * raw;
+    *slope = 1;
     if (p->softcap > 0) {
         double t = tanh(s / p->softcap);
         s = p->softcap * t;
-        slope = 1 - t * t;
+        *slope = 1 - t * t;
     }
     if (p->modify) {
         double more;
         s = p->modify(p->modify_context, r->b, r->h, r->i, j, s, &more);
-        slope *= more;
+        *slope *= more;
     }
+    return s;
+}
+
+double row_slope(const ref_problem *p, const row *r, int64_t j)
+{
+    double slope = 1;
+    if (p->softcap > 0 || p->modify) row_capped(p, r, j, row_raw_score(p, r, j), &slope);
+    return slope;
+}
+
+double row_score(const ref_problem *p, const row *r, int64_t j)
+{
+    double slope, s = row_capped(p, r, j, row_raw_score(p, r, j), &slope);
     if (p->bias) s += p->bias[r->index * p->Skv + j];
     if (p->slopes) s -= p->slopes[r->b * p->Hq + r->h] * fabs((double)(r->position - j));
     if (p->bias_table) s += p->bias_table[bias_table_at(p, r->h, r->position - j)];
-    if (slope_of_cap) *slope_of_cap = slope;
     return s;
 }
 
@@ -58,7 +70,7 @@ double row_weights(const ref_problem *p, const row *r, double *s, double *w)
         if (!ref_visible(p, r->b, r->h, r->i, j)) continue;
         any = 1;
         w[j] = 1; /* seen */
-        s[j] = row_score(p, r, j, 0);
+        s[j] = row_score(p, r, j);
         if (s[j] > m) m = s[j];
     }
     if (!any) { /* A query that sees no key: weights 0, or uniform. */

@@ -54,8 +54,14 @@ int row_sees_any(const ref_problem *p, const row *r);
 /* 1 if its weights are uniform: it sees no key and the problem has `uniform`. */
 int row_is_uniform(const ref_problem *p, const row *r);
 
-/* The score of key j, which must be visible; *slope_of_cap (may be NULL) = the derivative of softcap and modifier there. */
-double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap);
+/* What scale, softcap and modifier make of the raw score of key j; *slope = the derivative of the last two there. */
+double row_capped(const ref_problem *p, const row *r, int64_t j, double raw, double *slope);
+
+/* That derivative alone. */
+double row_slope(const ref_problem *p, const row *r, int64_t j);
+
+/* The score of key j, which must be visible: that with all that is added to it. */
+double row_score(const ref_problem *p, const row *r, int64_t j);
 
 /* Scores and weights of all keys [Skv]; returns lse. */
 double row_weights(const ref_problem *p, const row *r, double *s, double *w);
