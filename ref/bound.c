@@ -312,6 +312,20 @@ static double floor_of(const ref_problem *p, const ref_gradgrad *s, const ref_ar
     return a->denormal * (double)(8 + p->D + dim_k(p) + p->Dv + weights_of_head(p)) * most * most * most;
 }
 
+/* By how much the gradient of a cosine magnifies what is lost before it is divided by the length of its row: by the shortest one
+ * that is not 0; 1 for other kinds. */
+static double stretch(const ref_problem *p, const double *x, int64_t rows)
+{
+    double least = INFINITY;
+    if (p->kind != REF_COSINE) return 1;
+    for (int64_t n = 0; n < rows; n++) {
+        double square = 0;
+        for (int64_t c = 0; c < p->D; c++) square += x[n * p->D + c] * x[n * p->D + c];
+        if (square > 0) least = fmin(least, sqrt(square));
+    }
+    return 1 + 2 / least;
+}
+
 static double *array(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
 /* ReLU has the error of the score itself, even if it is clipped. */
@@ -364,8 +378,8 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, con
     }
     if (ok && op == BACKWARD) {
         const double pairs = (double)(rows * p->Skv);
-        lift(b->Q, rows * p->D, (double)p->Skv * floor);
-        lift(b->K, keys * dim_k(p), p->Hkv ? (double)(p->Hq / p->Hkv * p->Sq) * floor : 0);
+        lift(b->Q, rows * p->D, (double)p->Skv * floor * stretch(p, p->Q, rows));
+        lift(b->K, keys * dim_k(p), p->Hkv ? (double)(p->Hq / p->Hkv * p->Sq) * floor * stretch(p, p->K, keys) : 0);
         lift(b->W, (p->W_of_each_head ? p->Hq : 1) * weights_of_head(p), pairs * floor);
         lift(b->relative_keys, of_tables * p->D, pairs * floor);
         lift(b->relative_u, p->Hq * p->D, pairs * floor);
