@@ -113,6 +113,12 @@ static attn_status unknown_option(const flat_options *flat, const char *word, at
     nearest near;
     const char *bare = word + strspn(word, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(bare, "="), bare);
+    for (int w = 0; problem_word_at(w); w++)
+        if (problem_word_at(w)->form == WORD_OPTION && problem_word_at(w)->flag == FLAG_NONE &&
+            strcmp(problem_word_at(w)->name, name) == 0)
+            return failure(error, ATTN_ERR_ARGUMENT,
+                           "unknown option '%.*s%s'; %s is a word of problem strings, which bench, check and explain take",
+                           (int)(bare - word), word, name, name);
     nearest_init(&near, name);
     for (int k = 0; k <= flat->count; k++) nearest_offer(&near, flat->option[k].name);
     nearest_print(&near, "--", hint, sizeof hint);

@@ -70,6 +70,8 @@ rejected 2 "attn: unknown option '--quiet' before a command; \`attn --help\` lis
 # Flags: parsed alike by all commands
 rejected 2 "attn run: unknown option '--casual' (nearest: --causal)" run a.safetensors -o out.npz --casual
 rejected 2 "attn top: unknown option '--tokn' (nearest: --token, --tokens)" top a.safetensors --tokn=it
+rejected 2 "attn run: unknown option '--ktype'; ktype is a word of problem strings, which bench, check and explain take" \
+    run a.safetensors -o out.npz --ktype=q8_0
 rejected 2 "attn run: unknown option '-x'" run a.safetensors -o out.npz -x
 rejected 2 "attn run: option --window needs a value: --window=L,R" run a.safetensors -o out.npz --window
 rejected 2 "attn run: option --output needs a value: --output=FILE" run a.safetensors -o
