@@ -323,7 +323,7 @@ def test_random_arguments():
     rows = [row for row in libattn.tensors() if row.name not in "qkvo" and ("forward" in row.inputs + row.outputs or rng.random() < 0.1)]
     sizes = {"batch": 2, "head_q": 4, "head_kv": 2, "query": 5, "key": 7, "dim_qk": 8, "dim_k": 8, "dim_v": 6, "one": 1}
     dtypes = [np.float32, np.float64, np.int64, np.int32, bool, np.uint8, np.float16]
-    natural = {"f32": np.float32, "bool": bool, "i32": np.int32, "u64": np.uint64}
+    natural = {"f32": np.float32, "bool": bool, "i32": np.int32, "u64": np.uint64, "f16": np.float16}
     raised, computed = set(), 0
     for _ in range(3000):
         options = {}

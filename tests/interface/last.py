@@ -16,6 +16,7 @@ FOLDERS = ("src", "cli", "testing", "tests", "fuzz", "bench")
 ENDS = {
     "ATTN_BF16": "the types of floating-point numbers",
     "ATTN_U64": "integers",
+    "ATTN_Q4_1": "formats of rows, which keys by channel are not",
     "ATTN_BACKWARD": "operations that linear attention has too",
     "ATTN_DOUBLE_BACKWARD": "operations of attention; ATTN_LINEAR and ATTN_PRODUCT are for statistics",
     "ATTN_AXIS_DIM_V": "axes of channels",
