@@ -223,12 +223,17 @@ static int is_float(attn_dtype t) { return t == ATTN_F32 || t == ATTN_F64 || t =
 /* f8 or blocks, of whole ones, for some k or v (`which`), by their sizes (see picks), and scales of i8 and of some f8. */
 static void draw_format(api_case *c, attn_input *slot, int64_t *dim, int64_t which, const char *scale)
 {
-    static const attn_dtype formats[] = {ATTN_Q8_0, ATTN_Q4_0, ATTN_F8_E4M3, ATTN_Q4_1, ATTN_F8_E5M2};
+    static const attn_dtype formats[] = {ATTN_Q8_0, ATTN_Q4_0, ATTN_F8_E4M3, ATTN_Q4_1, ATTN_F8_E5M2, ATTN_Q4_1C};
+    attn_paging *g = &c->problem.paging;
     const attn_shape *s = &c->problem.shape;
     const int64_t sizes = s->len_q + 3 * s->len_kv + s->heads_q + 5 * which;
-    if (slot->dtype != ATTN_I8 && c->tensors.q.dtype != ATTN_F64 && picks(c, 2) && sizes % 4) slot->dtype = formats[sizes % 5];
-    if (c->no_blocks && format_is_blocks(slot->dtype)) slot->dtype = ATTN_F8_E4M3;
-    if (format_is_blocks(slot->dtype) && *dim % ATTN_BLOCK) *dim = *dim % 96 / ATTN_BLOCK * ATTN_BLOCK + ATTN_BLOCK;
+    if (slot->dtype != ATTN_I8 && c->tensors.q.dtype != ATTN_F64 && picks(c, 2) && sizes % 4 && !c->no_blocks)
+        slot->dtype = formats[sizes % (which ? 5 : 6)];
+    const int by_channel = slot->dtype == ATTN_Q4_1C, blocks = by_channel || format_is_blocks(slot->dtype);
+    if (by_channel) give(c, "k_tail");
+    if (by_channel && g->page_size > 0) g->page_size = (g->page_size + ATTN_BLOCK - 1) / ATTN_BLOCK * ATTN_BLOCK;
+    if (by_channel && g->page_entries > 0) g->page_entries = s->batch * case_most_pages(c);
+    if (blocks && *dim % ATTN_BLOCK) *dim = *dim % 96 / ATTN_BLOCK * ATTN_BLOCK + ATTN_BLOCK;
     if (slot->dtype == ATTN_I8 || (format_is_f8(slot->dtype) && sizes % 2)) give(c, scale);
 }
 

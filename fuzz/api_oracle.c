@@ -65,7 +65,7 @@ static int poison(api_case *c)
         for (int64_t row = 0; seen && row < p->shape.heads_kv * count; row++)
             for (size_t n = 0; !seen[row] && n < sizeof names / sizeof *names; n++) {
                 block *b = &c->blocks[case_find(c, names[n])];
-                if (!b->name || b->output || b->dtype == ATTN_I8 || block_may_overlap(b)) continue;
+                if (!b->name || b->output || b->dtype == ATTN_I8 || b->dtype == ATTN_Q4_1C || block_may_overlap(b)) continue;
                 any = 1;
                 for (int64_t x = 0; x < b->shape[3]; x++) block_put(b, packed ? 0 : e, row / count, first + row % count, x, NAN);
             }
@@ -75,6 +75,8 @@ static int poison(api_case *c)
 }
 
 /* ---- subproblems ---- */
+
+static int is_paged(const char *name) { return strchr("kv", name[0]) && strcmp(name, "k_tail"); }
 
 /* Entry e of the batch as its own problem: slots point at the entry, outputs go to the same memory. */
 static void run_entry(api_case *c, int64_t e)
@@ -99,7 +101,7 @@ static void run_entry(api_case *c, int64_t e)
         attn_output *slot = case_slot(&tensors, c, t);
         if (b->bytes == 0) continue;
         if (case_is_packed(c, t)) slot->data = block_at(b, 0, 0, first[c->about[t].axes[2] == ATTN_AXIS_KEY], 0);
-        else if (c->about[t].axes[0] == ATTN_AXIS_BATCH && b->shape[0] > 1 && !(paged && strchr("kv", c->about[t].name[0])))
+        else if (c->about[t].axes[0] == ATTN_AXIS_BATCH && b->shape[0] > 1 && !(paged && is_paged(c->about[t].name)))
             slot->data = block_at(b, e, 0, 0, 0);
         if (!slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3]) {
             memcpy(slot->stride, b->stride, sizeof b->stride);

@@ -40,13 +40,30 @@ static const block *tensor(const api_case *c, const char *name)
     return b->name ? b : NULL;
 }
 
+static double element_of(const block *b, int64_t owner, int64_t h, int64_t token, int64_t k)
+{
+    const int blocks = format_is_blocks(b->dtype);
+    const unsigned char *element = block_at(b, owner, h, token, blocks ? k / ATTN_BLOCK : k);
+    return blocks ? format_get(element, b->dtype, k % ATTN_BLOCK) : number_get(element, b->dtype);
+}
+
+/* Channel k of key i of the entry, which is at `token` of the entry or page: in its group, or in the tail. */
+static double key_by_channel(const api_case *c, const entry *x, const block *b, int64_t owner, int64_t h, int64_t token, int64_t i,
+                             int64_t channels, int64_t k)
+{
+    int64_t key;
+    if (i >= x->length[1] - x->length[1] % ATTN_BLOCK) return element_of(tensor(c, "k_tail"), x->e, h, i % ATTN_TAIL, k);
+    const int64_t of = format_channel(channels, k, &key);
+    return format_get(block_at(b, owner, h, token - i % ATTN_BLOCK + key, of), b->dtype, i % ATTN_BLOCK);
+}
+
 /* Heads x tokens x channels of the entry; packed tensors are read from the entry's first token on. */
 static double *read(const api_case *c, entry *x, const char *name, int64_t heads, int64_t tokens, int64_t channels)
 {
     const block *b = tensor(c, name), *pages = tensor(c, "page_table"), *lists = tensor(c, "page_index");
     if (!b) return NULL;
     const int t = case_find(c, name), packed = case_is_packed(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
-    const int paged = (pages || lists) && (name[0] == 'k' || name[0] == 'v'), blocks = format_is_blocks(b->dtype);
+    const int paged = (pages || lists) && (name[0] == 'k' || name[0] == 'v');
     double *to = array(x, heads * tokens * channels, sizeof *to), *at = to;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0; i < tokens; i++)
@@ -59,8 +76,9 @@ static double *read(const api_case *c, entry *x, const char *name, int64_t heads
                                                : get_index(lists, get_index(tensor(c, "page_starts"), x->e) + i / size);
                     owner = page, token = i % size;
                 }
-                const unsigned char *element = block_at(b, owner, h, token, blocks ? k / ATTN_BLOCK : k);
-                *at = blocks ? format_get(element, b->dtype, k % ATTN_BLOCK) : number_get(element, b->dtype);
+                if (b->dtype == ATTN_Q4_1C && i >= x->length[1]) continue;
+                *at = b->dtype == ATTN_Q4_1C ? key_by_channel(c, x, b, owner, h, token, i, channels, k)
+                                             : element_of(b, owner, h, token, k);
             }
     return to;
 }

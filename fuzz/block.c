@@ -215,6 +215,7 @@ void number_put(void *at, attn_dtype dtype, double x)
     case ATTN_Q8_0:
     case ATTN_Q4_0:
     case ATTN_Q4_1:
+    case ATTN_Q4_1C:
         format_put(at, dtype, x);
         return;
     default:

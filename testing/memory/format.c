@@ -7,11 +7,19 @@
 int format_is_f8(attn_dtype dtype) { return dtype == ATTN_F8_E4M3 || dtype == ATTN_F8_E5M2; }
 int format_is_blocks(attn_dtype dtype) { return dtype >= ATTN_Q8_0 && dtype <= ATTN_Q4_1; }
 int format_is_any(attn_dtype dtype) { return dtype == ATTN_I8 || format_is_f8(dtype) || format_is_blocks(dtype); }
-int64_t format_elements(attn_dtype dtype, int64_t dim) { return format_is_blocks(dtype) ? dim / REF_BLOCK : dim; }
+int64_t format_elements(attn_dtype dtype, int64_t dim)
+{
+    return format_is_blocks(dtype) || dtype == ATTN_Q4_1C ? dim / REF_BLOCK : dim;
+}
+int64_t format_channel(int64_t dim, int64_t c, int64_t *key)
+{
+    *key = c / (dim / REF_BLOCK);
+    return c % (dim / REF_BLOCK);
+}
 
 ref_format format_of(attn_dtype dtype)
 {
-    static const ref_format of[] = {REF_E4M3, REF_E5M2, REF_Q8_0, REF_Q4_0, REF_Q4_1};
+    static const ref_format of[] = {REF_E4M3, REF_E5M2, REF_Q8_0, REF_Q4_0, REF_Q4_1, REF_Q4_1};
     return of[dtype - ATTN_F8_E4M3];
 }
 
@@ -23,7 +31,7 @@ static double half_get(const void *at)
 }
 
 /* Bytes before the steps of a block. */
-static int head_of(attn_dtype dtype) { return dtype == ATTN_Q4_1 ? 4 : 2; }
+static int head_of(attn_dtype dtype) { return dtype >= ATTN_Q4_1 ? 4 : 2; }
 
 double format_get(const void *element, attn_dtype dtype, int64_t channel)
 {
@@ -32,7 +40,7 @@ double format_get(const void *element, attn_dtype dtype, int64_t channel)
     const int low = channel < REF_BLOCK / 2, step = dtype == ATTN_Q8_0 ? (signed char)steps[channel]
                                                     : low              ? steps[channel] & 15
                                                                        : steps[channel - REF_BLOCK / 2] >> 4;
-    return ref_block_value(format_of(dtype), half_get(from), dtype == ATTN_Q4_1 ? half_get(from + 2) : 0, step);
+    return ref_block_value(format_of(dtype), half_get(from), dtype >= ATTN_Q4_1 ? half_get(from + 2) : 0, step);
 }
 
 void format_put(void *element, attn_dtype dtype, double x)
@@ -46,7 +54,7 @@ void format_put(void *element, attn_dtype dtype, double x)
     }
     memcpy(&word, &x, sizeof word);
     (void)attn_convert(1, &step, ATTN_F64, to, ATTN_F16, NULL);
-    if (dtype == ATTN_Q4_1) (void)attn_convert(1, &least, ATTN_F64, to + 2, ATTN_F16, NULL);
+    if (dtype >= ATTN_Q4_1) (void)attn_convert(1, &least, ATTN_F64, to + 2, ATTN_F16, NULL);
     for (size_t i = (size_t)head_of(dtype); i < attn_dtype_size(dtype); i++) {
         word = word * UINT64_C(0xd1342543de82ef95) + 0x2545f491;
         to[i] = (unsigned char)(word >> 56);

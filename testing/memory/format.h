@@ -10,9 +10,11 @@ int format_is_any(attn_dtype dtype); /* i8, f8 or blocks */
 int format_is_f8(attn_dtype dtype);
 int format_is_blocks(attn_dtype dtype);
 int64_t format_elements(attn_dtype dtype, int64_t dim); /* of a row */
-ref_format format_of(attn_dtype dtype);                 /* f8 or blocks */
+/* Where q4_1c has channel c of all keys of a group: the block of a row of the group, *key. */
+int64_t format_channel(int64_t dim, int64_t c, int64_t *key);
+ref_format format_of(attn_dtype dtype); /* f8 or blocks */
 
-/* An f8, or a channel of a block. */
+/* An f8, or a channel of a block (q4_1c: a key). */
 double format_get(const void *element, attn_dtype dtype, int64_t channel);
 /* The nearest f8; a block of arbitrary steps that all depend on x, NaN and infinite if x is. */
 void format_put(void *element, attn_dtype dtype, double x);
