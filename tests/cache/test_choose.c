@@ -336,6 +336,53 @@ static void valid(void)
         FAILS(attn_choose_blocks(&choice, &error), status, text);                                                                  \
     } while (0)
 
+/* A schedule for whole lists, whose last block is cut short, stays in its memory and within the plan's workspace. */
+static void test_last_block(void **state)
+{
+    enum { ENTRIES = 2, KEYS = 1024, WIDTH = 8, SPARE = 256 };
+    static const int64_t blocks[] = {7, 500, 512, 1000};
+    static float of_entry[ENTRIES * WIDTH], keys_of[ENTRIES * KEYS * WIDTH], out[ENTRIES * WIDTH];
+    static int64_t index[ENTRIES * KEYS];
+    const int64_t held[ENTRIES] = {534, 922}, first[] = {0, 1, 2};
+    (void)state;
+    for (size_t n = 0; n < sizeof blocks / sizeof *blocks; n++) {
+        const int64_t listed = (KEYS + blocks[n] - 1) / blocks[n], lists[] = {0, listed, 2 * listed};
+        for (int64_t i = 0; i < 2 * listed; i++) index[i] = i % listed;
+        const attn_problem p = {.struct_size = sizeof p,
+                                .shape = {ENTRIES, 1, 1, 1, KEYS, WIDTH, WIDTH},
+                                .mask = {.align = ATTN_ALIGN_BOTTOM_RIGHT,
+                                         .block_heads = 1,
+                                         .block_q = 1,
+                                         .block_kv = blocks[n],
+                                         .block_entries = 2 * listed}};
+        attn_call call = {.struct_size = sizeof call};
+        const attn_tensors t = {.struct_size = sizeof t,
+                                .call = &call,
+                                .q = attn_in(of_entry),
+                                .k = attn_in(keys_of),
+                                .v = attn_in(keys_of),
+                                .o = attn_out(out),
+                                .cu_seqlens_q = attn_in(first),
+                                .lengths_kv = attn_in(held),
+                                .block_starts = attn_in(lists),
+                                .block_index = attn_in(index)};
+        const attn_options options = {.struct_size = sizeof options, .threads = 64};
+        attn_plan *plan = NULL;
+        const attn_schedule *schedule = NULL;
+        attn_error error;
+        if (attn_plan_create(&plan, &p, &t, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
+        const size_t size = attn_schedule_size(plan);
+        unsigned char *memory = malloc(size + SPARE);
+        assert_non_null(memory);
+        memset(memory, 0xa5, size + SPARE);
+        if (attn_schedule_make(&schedule, plan, &t, memory, size, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (size_t i = size; i < size + SPARE; i++) assert_int_equal(memory[i], 0xa5);
+        assert_true(attn_schedule_workspace_size(schedule) <= attn_plan_workspace_size(plan));
+        attn_plan_destroy(plan);
+        free(memory);
+    }
+}
+
 static void test_rejected(void **state)
 {
     static const int64_t far[B] = {0, 662};
@@ -396,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_large_terms),
                                        cmocka_unit_test(test_no_queries),   cmocka_unit_test(test_quantised),
-                                       cmocka_unit_test(test_shared_pages), cmocka_unit_test(test_rejected)};
+                                       cmocka_unit_test(test_shared_pages), cmocka_unit_test(test_last_block),
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,7 +82,8 @@ int64_t attn_most_listed(const attn_resolved *p, const attn_args *args, int64_t 
         const attn_interval list = list_at(p, args, b, g);
         most = attn_max(most, list.high - list.low);
     }
-    return attn_min(most, attn_ceil_div(p->shape.len_kv, p->mask.block_kv)) * p->mask.block_kv;
+    /* The last block may be cut short. */
+    return attn_min(attn_min(most, attn_ceil_div(p->shape.len_kv, p->mask.block_kv)) * p->mask.block_kv, p->shape.len_kv);
 }
 
 /* The first block on the list from `block` on. */
