@@ -264,6 +264,30 @@ static void test_appended(void **state)
         }
 }
 
+/* The scale of a value that a query does not see changes no bit, even if it is NaN. */
+static void test_hidden_scale(void **state)
+{
+    enum { SOME = 40 };
+    static int8_t v[SOME * ATTN_BLOCK];
+    static float queries[HEADS * ATTN_BLOCK], k[SOME * ATTN_BLOCK], scale[SOME], o[2][HEADS * ATTN_BLOCK];
+    uint8_t mask[SOME];
+    (void)state;
+    for (int i = 0; i < SOME * ATTN_BLOCK; i++) k[i] = draw_real(), v[i] = (int8_t)(i * 37 % 200 - 100);
+    for (int i = 0; i < HEADS * ATTN_BLOCK; i++) queries[i] = draw_real();
+    for (int j = 0; j < SOME; j++) mask[j] = j % 7 != 3, scale[j] = 0.01F + (float)j / 1000;
+    for (int n = 0; n < 2; n++) {
+        for (int j = 0; n && j < SOME; j++)
+            if (!mask[j]) scale[j] = j % 2 ? NAN : INFINITY;
+        const attn_problem p = {.struct_size = sizeof p, .shape = {1, HEADS, 1, 1, SOME, ATTN_BLOCK, ATTN_BLOCK}};
+        attn_tensors t = {.struct_size = sizeof t, .q = attn_in(queries), .k = attn_in(k), .v = {v, ATTN_I8, {0, 0, 0, 0}}};
+        attn_error error;
+        t.v_scale = attn_in(scale), t.o = attn_out(o[n]);
+        t.mask = (attn_input){mask, ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}};
+        if (attn_compute(&p, &t, &error) != ATTN_OK) fail_msg("%s", error.message);
+    }
+    assert_memory_equal(o[0], o[1], sizeof o[0]);
+}
+
 /* Rows of one block have one element, whose stride is ignored as that of any axis of size 1. */
 static void test_one_block(void **state)
 {
@@ -386,8 +410,9 @@ static void test_latents(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_quantised), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_appended),  cmocka_unit_test(test_latents),
-                                       cmocka_unit_test(test_one_block), cmocka_unit_test(test_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_quantised),    cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_appended),     cmocka_unit_test(test_latents),
+                                       cmocka_unit_test(test_hidden_scale), cmocka_unit_test(test_one_block),
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

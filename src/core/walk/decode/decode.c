@@ -215,6 +215,12 @@ static void repeat_nan_safe(const attn_decode_group *g, const attn_decode_block 
     attn_decode_pieces(g, &g->values, b->low, b->high, (attn_decode_next){NULL, 0}, value_nan_safe, &one);
 }
 
+/* A dropped key has no weight, whatever its value's scale is. */
+static void drop_weights(int64_t n, const float *scores, float *weights)
+{
+    for (int64_t j = 0; j < n; j++) weights[j] = scores[j] == -INFINITY ? 0 : weights[j];
+}
+
 /* then: what this worker will read after the block. */
 static void run_block(const attn_decode_group *g, attn_decode_block *b, attn_decode_next then)
 {
@@ -240,8 +246,11 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, attn_dec
         }
     }
     factors = factors_of(g, b, 1);
-    for (int64_t row = 0; factors && row < g->rows; row++)
-        w->kernel.decode->scale_row(n - before, attn_decode_at(g, b->S, row * g->lds + before), factors);
+    for (int64_t row = 0; factors && row < g->rows; row++) {
+        void *P = attn_decode_at(g, b->S, row * g->lds + before);
+        w->kernel.decode->scale_row(n - before, P, factors);
+        if (dropped >> row & 1) drop_weights(n - before, attn_decode_at(g, b->kept_scores, row * g->lds + before), P);
+    }
     memset(b->O, 0, (size_t)attn_min(g->O_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
     if (plan->integer_values) convert_weights(g, b, n);
     attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
