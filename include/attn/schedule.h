@@ -85,7 +85,7 @@ typedef struct attn_schedule_options {
  * executions may use a schedule at once; their workspace must not overlap it.
  *
  * Returns ATTN_ERR_ARGUMENT (NULL; lengths as in attn_execute; options: prefixes that break the rules or are longer than one of
- * their sequences, a node that is not among `nodes`, an array without its count), ATTN_ERR_UNSUPPORTED (another operation,
+ * their sequences, a node that is not among `nodes`, nodes without their count), ATTN_ERR_UNSUPPORTED (another operation,
  * lengths_q, an origin) or ATTN_ERR_MEMORY (size is too small).
  */
 ATTN_API attn_status attn_schedule_make(const attn_schedule **schedule, const attn_plan *plan, const attn_tensors *tensors,

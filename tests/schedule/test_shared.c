@@ -141,8 +141,47 @@ static void test_reads(void **state)
     attn_plan_destroy(plan);
 }
 
+/* Queries that see only the beginning of their prefix: no item without a sequence, nor more of them than without the claim. */
+static void test_no_empty_items(void **state)
+{
+    static const int64_t begins[] = {0, 1, 2}, keys[] = {2000, 2000};
+    static const attn_prefix prefixes[] = {{0, 2, 2000}, {1, 0, 0}}; /* an empty one has nothing in common with others */
+    const attn_problem p = {.struct_size = sizeof p, .shape = {2, 1, 1, 1, 2000, 64, 64}, .mask = {.causal = 1}};
+    const attn_tensors t = {.struct_size = sizeof t,
+                            .q = attn_in(ATTN_LATER),
+                            .k = attn_in(ATTN_LATER),
+                            .v = attn_in(ATTN_LATER),
+                            .o = attn_out(ATTN_LATER),
+                            .cu_seqlens_q = attn_in(begins),
+                            .lengths_kv = attn_in(keys)};
+    int64_t tasks[2];
+    attn_plan *plan;
+    (void)state;
+    assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
+    void *memory = malloc(attn_schedule_size(plan));
+    for (int shared = 0; shared < 2; shared++) {
+        const attn_schedule_options known = {.struct_size = sizeof known, .prefix_count = 2 * shared, .prefixes = prefixes};
+        attn_schedule_description d = {.struct_size = sizeof d};
+        const attn_schedule *schedule;
+        attn_error error;
+        if (attn_schedule_make(&schedule, plan, &t, memory, attn_schedule_size(plan), &known, &error) != ATTN_OK)
+            fail_msg("%s", error.message);
+        assert_int_equal(attn_schedule_describe(schedule, 2, &d, NULL), ATTN_OK);
+        tasks[shared] = d.tasks;
+        for (int64_t n = 0; n < d.items; n++) {
+            attn_scheduled_item item = {.struct_size = sizeof item};
+            assert_int_equal(attn_schedule_item(schedule, n, &item, NULL), ATTN_OK);
+            assert_true(item.sequences >= 1 && item.work > 0);
+        }
+    }
+    assert_true(tasks[1] <= tasks[0]);
+    free(memory);
+    attn_plan_destroy(plan);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_reads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_reads),
+                                       cmocka_unit_test(test_no_empty_items)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static int contains(const attn_prefix *wide, const attn_prefix *p)
 
 static int is_disjoint(const attn_prefix *a, const attn_prefix *b)
 {
-    return a->first + a->count <= b->first || b->first + b->count <= a->first;
+    return a->count == 0 || b->count == 0 || a->first + a->count <= b->first || b->first + b->count <= a->first;
 }
 
 attn_status attn_prefixes_check(const attn_prefixes *prefixes, const attn_plan *plan, const attn_args *args, attn_error *error)

@@ -149,11 +149,14 @@ static void for_each_shared_item(const attn_schedule *s, const step *of, int n, 
         if (node != ANY_NODE && s->entry[pieces.entry].node != node) continue;
         for (int64_t k = pieces.first; k < pieces.end; k++) {
             attn_item item = {pieces.entry, k, 1, 0, pieces.sharers};
+            int64_t members = 0;
             for (int64_t b = pieces.entry; b < pieces.entry + pieces.sharers; b++) {
                 const attn_item one = {b, k, 1, 0, 1};
-                if (attn_entry_shares(&s->entry[b], n) && k < s->entry[b].shared) item.cost += cost_of(of, s, n, &one);
+                if (!attn_entry_shares(&s->entry[b], n) || k >= s->entry[b].shared) continue;
+                item.cost += cost_of(of, s, n, &one);
+                members++;
             }
-            visit(context, &item);
+            if (members > 0) visit(context, &item); /* masks may end before the prefix */
         }
     }
 }
