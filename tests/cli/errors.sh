@@ -426,6 +426,12 @@ rejected 3 "attn run: a.safetensors: --reproducible is set and the instruction s
 echo 'sq8:d8' >problems.txt
 rejected 2 "attn bench: problems.txt: this output is an input, which would be replaced" bench --problems=problems.txt --csv=problems.txt --seconds=0.01
 rejected 2 "attn bench: --samples needs --json, into which it puts the times" bench sq8:d8 --samples
+# What the library lacks is no failed check, and none that passed.
+rejected 3 "attn check: jvp:sq4:d64:score=additive: score is additive and op is neither fwd nor bwd; the other operations are for dot products only" \
+    check jvp:sq4:d64:score=additive
+rejected 3 "attn check: bwd:sq4:d64:ktype=i8: k.dtype is i8 and op is not fwd; quantised keys and values have no gradients" check bwd:sq4:d64:ktype=i8
+rejected 3 "attn check: fwd:f64:sq4:d64:ktype=q8_0: k.dtype is q8_0; it must be f64, as q is f64" check fwd:f64:sq4:d64:ktype=q8_0
+rejected 3 "attn check: bwd:sq4:d64:page=16: page_table is set and op is not fwd; paged keys have no gradients" check bwd:sq4:d64:page=16
 rejected 2 "attn check: linear:sq9:d8:fill=huge: linear attention takes no words of checks, such as fill, poison, plant and memory" check linear:sq9:d8:fill=huge
 rejected 2 "attn mask: lengths: 9 queries; the mask has 8" mask lengths/9/9 -n 8
 rejected 2 "attn mask: lengths: 9 keys; the mask has 8" mask causal lengths/8/9 -n 8
