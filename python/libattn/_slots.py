@@ -68,15 +68,15 @@ def exactly(array: Array, name: str, shape: Sequence[int], axes: str) -> Array:
     return array
 
 
-def output(out: Any, name: str, shape: Sequence[int], dtype: Any = None) -> Array:
-    """Where a result goes: a new array, or the memory of `out` if it has this shape, a last axis that is contiguous, and (unless dtype
-    is None, which leaves it to C) this type."""
+def output(out: Any, name: str, shape: Sequence[int] | None, dtype: Any = None) -> Array:
+    """Where a result goes: a new array, or the memory of `out` if it has this shape (None: any), a last axis that is contiguous, and
+    (unless dtype is None, which leaves it to C) this type."""
     if out is None:
-        return np.empty(tuple(shape), dtype)
+        return np.empty(tuple(shape or ()), dtype)
     if plain(out):
         raise TypeError(f"{name} is of type {type(out).__name__}, not an array to write to")
     array = asarray(out, name)
-    if array.shape != tuple(shape):
+    if shape is not None and array.shape != tuple(shape):
         raise ValueError(f"{name} has shape {list(array.shape)}; it must be {list(shape)}")
     if dtype is not None and array.dtype != dtype:
         raise ValueError(f"{name} has type {array.dtype}; it must be {np.dtype(dtype)}")

@@ -113,7 +113,7 @@ def choose_blocks(
 
 def _memory(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Array:
     """An array that the cache writes to: not a copy."""
-    array = output(x, name, np.shape(x) if shape is None else shape)
+    array = output(x, name, shape)
     if str(array.dtype) not in dtypes:
         raise TypeError(f"{name} has type {array.dtype}; it must be {' or '.join(dtypes)}")
     return array

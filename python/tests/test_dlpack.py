@@ -153,3 +153,10 @@ def test_slots_of_real_tensors(library):
         assert slot_of(module.arange(3) > 0, "b").dtype == _abi.ATTN_BOOL
     with pytest.raises(ValueError, match="^axis t of the DLTensor has size 6; it must have 7"):
         slot_of(one, "b1thc", (5, 2, 7, 8))
+
+
+def test_a_cache_over_such_memory():
+    k, v = (np.zeros((1, 2, 4, 8), TYPES["bfloat16"]) for _ in range(2))
+    one = libattn.cache.Cache(Producer(k), Producer(v), np.zeros(1, np.int64))
+    one.append(np.ones((1, 2, 1, 8), np.float32), np.full((1, 2, 1, 8), 2, np.float32))
+    assert k[0, 0, 0, 0] == 1 and v[0, 1, 0, 7] == 2 and not k[:, :, 1:].any()
