@@ -105,8 +105,8 @@ typedef struct attn_cache {
 
 /*
  * New tokens, of any float type (f64 if and only if the cache is; by default f64 if the cache is, else f32), rounded once to the
- * cache's type (keys rotated into i8, f8 or blocks: rotated in f32, dim_qk at most 4096).  Without `slots` they are those of every
- * entry:
+ * cache's type (keys rotated into i8, f8 or blocks: rotated in f32, dim_qk at most 4096; of q4_1c: in f16).  Without `slots` they
+ * are those of every entry:
  *
  *      token t of entry b becomes key lengths[b] + t;   lengths[b] += tokens.lengths[b]
  *

@@ -27,7 +27,7 @@ for isa in scalar ${size:+avx2 avx512 neon}; do
 done
 
 # Every function is left out, or among those compared, or has no use for a kernel.
-plain='^attn_((pattern|mask|distance|bias_gate|position|hopfield|cpu|kernel|tensor|schedule)_.*|.*_(describe|tensor|entropy|name|states|diversity|divergence|information)'
+plain='^attn_((pattern|mask|distance|bias_gate|position|hopfield|cpu|kernel|tensor|schedule|dlpack)_.*|.*_(describe|tensor|entropy|name|states|diversity|divergence|information)'
 plain+='|.*softmax.*|entropy|temperature_sweep|cost_estimate|attainable_rate|features_count|rope_frequencies|status_string|version)$'
 for name in $(nm -D --defined-only "$library" | sed -n 's/.* \(attn_[a-z_0-9]*\).*/\1/p'); do
     grep -qw "$name" src/inference/missing.c tests/install/inference_kept.c || [[ $name =~ $plain ]] ||

@@ -122,7 +122,7 @@ static attn_status check_values_in_keys(attn_cache *cache, const attn_cache_toke
           "cache: v is k, whose %" PRId64 " channels are fewer than dim_v (%" PRId64 ")", cache->dim_qk, cache->dim_v);
     CHECK(!tokens->v.data, ATTN_ERR_ARGUMENT,
           "cache: tokens.v is set and v is k; leave it NULL, the values are the first channels of tokens.k");
-    CHECK(!cache->v_scale.data || cache->v_scale.data == cache->k_scale.data, ATTN_ERR_ARGUMENT,
+    CHECK(!cache->v_scale.data || memcmp(&cache->v_scale, &cache->k_scale, sizeof cache->k_scale) == 0, ATTN_ERR_ARGUMENT,
           "cache: v_scale is set and v is k; leave it NULL, the scales of the values are those of k");
     cache->v_scale = cache->k_scale;
     return ATTN_OK;

@@ -19,7 +19,7 @@ VF_INLINE vf keys_of_channel(const uint8_t *block, int64_t t)
 static void step_load_channels(int64_t first, int64_t n, int64_t dim, const void *group, int64_t stride, void *dst, int64_t ld)
 {
     const int64_t size = bytes_of(ATTN_Q4_1C), blocks = dim / ATTN_BLOCK, skip = (stride - blocks) * size;
-    for (int64_t t = first - first % VF_LANES; t < first + n; t += VF_LANES) {
+    for (int64_t t = first / VF_LANES * VF_LANES; t < first + n; t += VF_LANES) {
         const uint8_t *block = group;
         const int64_t low = t < first ? first - t : 0, high = least(first + n - t, VF_LANES);
         for (int64_t c = 0, of_key = 0; c < dim; c += VF_LANES) {

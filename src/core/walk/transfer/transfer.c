@@ -239,8 +239,8 @@ void attn_transfer_group(const attn_transfer_part *kernel, int64_t dim, attn_tra
 {
     enum { SIDE = ATTN_BLOCK, BYTES = 20 };
     const int64_t blocks = dim / ATTN_BLOCK;
-    uint16_t halves[SIDE * SIDE];
-    float x[SIDE * SIDE], channels[SIDE * SIDE];
+    uint16_t halves[SIDE * SIDE] = {0};
+    float x[SIDE * SIDE] = {0}, channels[SIDE * SIDE];
     uint8_t square[SIDE * BYTES];
     for (int64_t c = 0, at = 0, of_key = 0; c < dim; c += SIDE) {
         attn_transfer_rows part = rows_from(rows, 0, c);
