@@ -27,6 +27,7 @@ typedef struct api_case {
     attn_origin origin;
     attn_options options;
     int everywhere;    /* set before drawing: options.reproducible, and no particular instruction set */
+    int whole_lists;   /* of blocks: all of them, for some key heads' lists */
     int no_blocks;     /* set before drawing: keys and values have no block types */
     int special;       /* NaN, infinities and huge numbers are among the inputs */
     int hostile;       /* a field was replaced by an extreme number: not repaired, nor checked against ref/ or subproblems */
@@ -44,6 +45,8 @@ int case_packs(const api_case *c, int t);
 /* Lists of blocks: as many for each key head of each entry, or for all together. */
 int64_t case_lists(const api_case *c);
 /* The most pages of an entry. */
+/* The blocks of row r of lists, of so many. */
+int64_t case_listed(const api_case *c, int64_t r, int64_t columns);
 int64_t case_most_pages(const api_case *c);
 /* Whether the tensor's sequences are concatenated in this case. */
 int case_is_packed(const api_case *c, int t);

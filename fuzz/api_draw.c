@@ -129,12 +129,13 @@ static void draw_mask(api_case *c)
     else if (draw_one_in(d, 9)) give(c, "block_starts"), give(c, "block_index");
     if (case_has(c, "block_mask") || case_has(c, "block_starts"))
         m->block_q = 1 + draw_below(d, 20), m->block_kv = 1 + draw_below(d, 40);
-    if (case_has(c, "block_index") && m->block_q > 0) { /* every second block of row r of blocks, starting at block r % 3 */
+    if (case_has(c, "block_index") && m->block_q > 0) { /* case_listed */
         const attn_shape *s = &c->problem.shape;
         if (picks(c, 2)) m->block_heads = 1;
         if (m->block_heads && picks(c, 3)) m->block_q = s->len_q + 1; /* one list for all queries */
         const int64_t rows = case_lists(c), columns = (s->len_kv + m->block_kv - 1) / m->block_kv;
-        for (int64_t r = 0; r < rows; r++) m->block_entries += columns > r % 3 ? (columns - r % 3 + 1) / 2 : 0;
+        c->whole_lists = m->block_heads && picks(c, 4);
+        for (int64_t r = 0; r < rows; r++) m->block_entries += case_listed(c, r, columns);
     }
     if (picks(c, 5)) give(c, "tree"), m->tree_keys = 1 + (c->problem.shape.len_kv * 3 + c->problem.shape.len_q) % 150;
 }

@@ -41,6 +41,14 @@ static double number(api_case *c)
     return (double)(int64_t)(word >> 11) / 4503599627370496.0 * 2 - 2;
 }
 
+/* Row r of lists has every second block from block r % 3 on, or all. */
+static int64_t first_listed(const api_case *c, int64_t r) { return c->whole_lists ? 0 : r % 3; }
+int64_t case_listed(const api_case *c, int64_t r, int64_t columns)
+{
+    const int64_t first = first_listed(c, r), step = 2 - c->whole_lists;
+    return columns > first ? (columns - first + step - 1) / step : 0;
+}
+
 static void fill_indices(api_case *c, const char *name, block *b)
 {
     const attn_problem *p = &c->problem;
@@ -53,7 +61,7 @@ static void fill_indices(api_case *c, const char *name, block *b)
         const int64_t rows = case_lists(c), columns = (s->len_kv + p->mask.block_kv - 1) / p->mask.block_kv;
         int64_t at = 0;
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t j = r % 3; j < columns && at < count; j += 2) put_index(b, at++, j);
+            for (int64_t j = first_listed(c, r); j < columns && at < count; j += 2 - c->whole_lists) put_index(b, at++, j);
     } else {
         for (int64_t i = 0; i < count; i++) {
             int64_t x = 0;
@@ -74,7 +82,7 @@ static void fill_indices(api_case *c, const char *name, block *b)
             else if (!strcmp(name, "block_starts")) {
                 const int64_t columns = (s->len_kv + p->mask.block_kv - 1) / p->mask.block_kv;
                 x = sum;
-                sum += columns > i % 3 ? (columns - i % 3 + 1) / 2 : 0;
+                sum += case_listed(c, i, columns);
             }
             put_index(b, i - before, x);
         }
