@@ -120,6 +120,7 @@ attn_status candidate_create(candidate *c, const problem_spec *spec, const commo
     attn_plan_destroy(trial);
 
     status = data_create(&c->data, &seeded, &c->problem, &tensors, &options, error);
+    if (c->data.pages > 0) c->problem.paging.pages = c->data.pages; /* those that have memory, so that no other tensor lies there */
     if (status == ATTN_OK) status = run_first(c, &options, &seeded, &first, error);
     if (status == ATTN_OK) {
         c->flops = problem_flops(&c->problem, c->data.pairs);

@@ -15,7 +15,7 @@ typedef struct data {
     int64_t tokens; /* queries of the whole batch */
     double pairs;   /* visible (query, key) pairs; see work.h */
     double bytes;   /* of all tensors, each once */
-    int64_t pages;  /* of keys and values that are filled, the first ones of those that the problem has */
+    int64_t pages;  /* of keys and values that lengths fill and memory exists for, at most those of the problem */
     /* private */
     random_state random;
     void *block[TENSORS];

@@ -99,6 +99,11 @@ class Json(unittest.TestCase):
         self.assertEqual(apart, 3 * 4096 + 3 * 4 * 8 + 3 * 64)
         self.assertEqual(apart - shared, 2 * 3 * 1024)
 
+    def test_pages_without_memory_are_nobodys(self):
+        """Lengths fill fewer pages than there could be; another tensor may lie where the rest would."""
+        rows = measured(*(f"fwd:f16:b8:sq1:skv16384:d32:lens=kv:spread=log:page=64:seed={n}" for n in range(1, 9)))["results"]
+        self.assertEqual(len(rows), 8)
+
     def test_pairs_of_a_tree(self):
         """16 operations a pair: 10 keys before the drafts for each query; a draft sees itself, and its ancestors, which come before it."""
         for row in measured(*(f"fwd:f32:sq6:skv16:d4:tree=6:seed={n}" for n in range(1, 4)))["results"]:
