@@ -286,9 +286,9 @@ attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, 
     for (int n = 0; n < plan->parts; n++) {
         s->tasks[n] = plan->part[n].type->cut->tasks(plan->part[n].walk);
         s->part[n].units = units[n];
-        s->part[n].of_nodes.nodes = options->nodes;
-        s->part[n].of_nodes.workers = options->workers;
-        s->part[n].of_nodes.worker_nodes = s->worker_nodes;
+        /* Zeros: a part without items has none on any node. */
+        s->part[n].of_nodes =
+            (attn_node_items){.nodes = options->nodes, .workers = options->workers, .worker_nodes = s->worker_nodes};
         items = fill_part(s, &of, n, items);
     }
     (void)attn_schedule_bytes(plan, &s->bytes); /* the caller has checked that they do not overflow */

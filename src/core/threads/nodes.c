@@ -47,7 +47,7 @@ int64_t attn_node_take(attn_node_counters *counters, int node)
 static int current(void)
 {
 #ifdef __linux__
-    unsigned cpu, node;
+    unsigned cpu = 0, node = 0;
     if (syscall(SYS_getcpu, &cpu, &node, NULL) == 0 && node < ATTN_MAX_NODES) return (int)node;
 #endif
     return -1;
