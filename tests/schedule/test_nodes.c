@@ -170,30 +170,6 @@ static void test_order(void **state)
     attn_plan_destroy(b.plan);
 }
 
-/* Walks without items have none, whatever was in the schedule's memory. */
-static void test_no_items(void **state)
-{
-    static const int32_t nodes[B];
-    const attn_schedule_options options = {.struct_size = sizeof options, .nodes = 2, .entry_nodes = nodes};
-    attn_schedule_description d = {.struct_size = sizeof d};
-    attn_error error;
-    batch b;
-    (void)state;
-    for (uint64_t step = 0; step < 3; step++) {
-        make(&b, 1, 0);
-        attn_plan_destroy(b.plan);
-        b.problem.shape.len_q = 40; /* tiles too, of which no sequence has any */
-        if (attn_plan_create(&b.plan, &b.problem, &b.tensors, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
-        assert_in_range(attn_schedule_size(b.plan), 1, sizeof memory);
-        for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) memory[i] = i * step; /* numbers that might be items */
-        const attn_schedule *schedule = schedule_of(&b, &options);
-        assert_int_equal(attn_schedule_describe(schedule, 1, &d, NULL), ATTN_OK);
-        assert_int_equal(d.items, B);
-        run(&b, schedule, 0);
-        attn_plan_destroy(b.plan);
-    }
-}
-
 /* What stays at home if four items are on node 0 and two on node 1. */
 static void test_described(void **state)
 {
@@ -266,8 +242,7 @@ static void test_asked(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_no_items),
-                                       cmocka_unit_test(test_described), cmocka_unit_test(test_taken),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_described), cmocka_unit_test(test_taken),
                                        cmocka_unit_test(test_asked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
