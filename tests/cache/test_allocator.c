@@ -64,7 +64,7 @@ static void test_balance(void **state)
 static void test_each_fails(void **state)
 {
     static const char *const messages[] = {"cache: cannot allocate the lengths of 2 entries",
-                                           "cache: cannot allocate 128 bytes for rotated queries"};
+                                           "cache: cannot allocate 128 bytes to rotate queries"};
     int seen[2] = {0};
     (void)state;
     for (int block = 0; block < BLOCKS; block++) {

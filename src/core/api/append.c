@@ -33,8 +33,8 @@ attn_status attn_append_plan(attn_transfer_walk *walk, const attn_append *call, 
     const int slots = attn_append_has_slots(call),
               written = c->heads_kv > 0 && (c->dim_qk > 0 || c->dim_v > 0 || c->k_scale.data || c->v_scale.data);
     const attn_transfer_tensor
-        k = {c->heads_kv, c->dim_qk, call->tokens.k, c->k, c->k_scale, c->rope, attn_cache_gives_scale(&c->k, &c->k_scale)},
-        v = {c->heads_kv, c->dim_v, call->tokens.v, c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale)};
+        k = {c->heads_kv, c->dim_qk, call->tokens.k, c->k, c->k_scale, c->rope, attn_cache_gives_scale(&c->k, &c->k_scale), 0},
+        v = {c->heads_kv, c->dim_v, call->tokens.v, c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale), 0};
     const int by_channel = attn_is_by_channel(c->k.dtype);
     CHECK(!by_channel || !slots, ATTN_ERR_UNSUPPORTED,
           "cache: k is %s and tokens.slots is set; the last keys of an entry are in its tail, so append by lengths or cu_seqlens",

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: MIT
- * attend.c - attn_cache_attend: append, rotate the queries, then one forward call over the cache. */
+ * attend.c - attn_cache_attend: append, then one forward call over the cache, with rotated queries. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "../../common/options.h"
 #include "cache.h"
+#include "execute.h"
 
-/* What one call allocates: lengths, rotated queries if there is a rope, a plan and its workspace. */
+/* Below so many new tokens of an entry, queries are rotated into a copy; from here on while they are packed, where walks can. */
+enum { MANY_QUERIES = 16 };
+
+/* What one call allocates: lengths, a plan and its workspace, and if there is a rope, rotated queries or the angles to rotate them.
+ */
 typedef struct scratch {
     attn_options options; /* from options_read */
     int64_t *lengths_q, *lengths_kv;
     void *q;
+    double *angles;
+    attn_rotation rotation; /* by these */
     execution run;
 } scratch;
 
@@ -19,6 +26,7 @@ static void *take(const scratch *r, size_t bytes) { return options_acquire(&r->o
 static void free_scratch(scratch *r)
 {
     execution_end(&r->run, &r->options);
+    options_release(&r->options, r->angles);
     options_release(&r->options, r->q);
     options_release(&r->options, r->lengths_kv);
     options_release(&r->options, r->lengths_q);
@@ -54,7 +62,7 @@ static attn_input read_from(const attn_output *slot)
     return s;
 }
 
-static attn_status fill_tensors(const attn_append *call, const attn_problem *p, attn_tensors *t, scratch *r, attn_error *error)
+static attn_status fill_tensors(const attn_append *call, attn_tensors *t, scratch *r, attn_error *error)
 {
     const attn_cache *const cache = &call->cache;
     const size_t entries = (size_t)cache->batch + 1;
@@ -75,37 +83,66 @@ static attn_status fill_tensors(const attn_append *call, const attn_problem *p, 
     t->lengths_kv = attn_in(r->lengths_kv);
     if (cache->page_table.data)
         t->page_table = (attn_input){cache->page_table.data, cache->page_table.dtype, {cache->page_table.stride[0], 0, 0, 1}};
-    if (!cache->rope || !t->q.data) return ATTN_OK; /* planning reports a missing q */
+    return ATTN_OK;
+}
 
-    const int64_t shape[4] = {cache->batch, p->shape.heads_q, call->tokens.len, cache->dim_qk};
-    const attn_dtype dtype = t->q.dtype ? t->q.dtype : ATTN_F32;
-    size_t size = attn_dtype_size(dtype);
+/* [batch, heads, len, channels] elements of `size` bytes. */
+static attn_status take_rows(const attn_append *call, int64_t heads, int64_t channels, size_t size, void **memory, const scratch *r,
+                             attn_error *error)
+{
+    const int64_t shape[4] = {call->cache.batch, heads, call->tokens.len, channels};
     for (int axis = 0; axis < 4; axis++) {
         CHECK(shape[axis] >= 0 && (shape[axis] == 0 || size <= SIZE_MAX / (size_t)shape[axis]), ATTN_ERR_SHAPE,
               "cache: the bytes of the queries exceed the address space");
         size *= (size_t)shape[axis];
     }
-    r->q = take(r, size);
-    CHECK(r->q, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
-    t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}}; /* filled in once nothing can fail */
+    *memory = take(r, size);
+    CHECK(*memory, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes to rotate queries", size);
     return ATTN_OK;
+}
+
+static int64_t pairs_of(const attn_cache *cache) { return (cache->rope->dim_rotary ? cache->rope->dim_rotary : cache->dim_qk) / 2; }
+
+/* The plan: of the caller's queries, if they are rotated while they are packed, or of a copy, which is filled in once nothing can
+ * fail. */
+static attn_status plan_attention(const attn_append *call, const attn_problem *p, attn_tensors *t, scratch *r, attn_error *error)
+{
+    const attn_cache *const cache = &call->cache;
+    const int rotates = cache->rope && t->q.data; /* planning reports a missing q */
+    void *memory;
+    if (rotates && call->longest >= MANY_QUERIES && pairs_of(cache) <= ATTN_ROTATED_PAIRS) {
+        TRY(execution_begin(&r->run, p, t, &r->options, error));
+        if (attn_execution_can_rotate(r->run.plan, t)) {
+            TRY(take_rows(call, 1, 2 * pairs_of(cache), sizeof *r->angles, &memory, r, error));
+            r->angles = memory;
+            return ATTN_OK;
+        }
+        execution_end(&r->run, &r->options);
+        r->run = (execution){.plan = NULL};
+    }
+    if (rotates) {
+        const attn_dtype dtype = t->q.dtype ? t->q.dtype : ATTN_F32;
+        TRY(take_rows(call, p->shape.heads_q, cache->dim_qk, attn_dtype_size(dtype), &r->q, r, error));
+        t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}};
+    }
+    return execution_begin(&r->run, p, t, &r->options, error);
 }
 
 /* Appending overwrites no input of attention but the cache itself, and attention's outputs overlap neither tokens nor cache; q is
  * the caller's slot, not the rotated copy. */
-static attn_status check_no_overlap(const attn_append *call, const attn_plan *plan, const attn_tensors *t, const attn_input *q,
+static attn_status check_no_overlap(const attn_append *call, const scratch *r, const attn_tensors *t, const attn_input *q,
                                     int64_t heads_q, attn_error *error)
 {
     const attn_cache *const cache = &call->cache;
     places p;
     attn_tensors given = *t;
     attn_append_places(&p, call);
-    if (cache->rope) { /* t->q is the rotated copy */
+    if (r->q) { /* t->q is the rotated copy */
         const int64_t shape[4] = {cache->batch, heads_q, call->tokens.len, cache->dim_qk};
         given.q = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         places_add_slot(&p, "", "q", q, shape, ATTN_F32, 0);
     }
-    places_add_attention(&p, "", plan, &given, 1);
+    places_add_attention(&p, "", r->run.plan, &given, 1);
     return places_check(&p, "cache", error);
 }
 
@@ -118,38 +155,47 @@ static int find_query(const void *context, int64_t n, attn_transfer_token *t)
     return 1;
 }
 
-/* The rotation of q into the dense r->q, once the plan has checked the queries. */
-static attn_status plan_queries(attn_transfer_walk *walk, const attn_append *call, int64_t heads_q, const attn_input *q,
-                                const scratch *r, attn_error *error)
+/* The rotation of q into the dense r->q, or the angles for it, once the plan has checked the queries. */
+static attn_status plan_queries(attn_transfer_walk *walk, const attn_append *call, int64_t heads_q, const attn_input *q, scratch *r,
+                                attn_error *error)
 {
     const attn_cache *const cache = &call->cache;
-    const int64_t shape[4] = {cache->batch, heads_q, call->tokens.len, cache->dim_qk};
+    const int64_t shape[4] = {cache->batch, heads_q, call->tokens.len, cache->dim_qk}, pairs = pairs_of(cache);
     const int some = heads_q > 0 && cache->dim_qk > 0;
-    attn_input from = *q, to = {r->q, q->dtype, {0, 0, 0, 0}};
-    TRY(slot_resolve(&from, "q", shape, ATTN_F32, error));
-    TRY(slot_resolve(&to, "q", shape, ATTN_F32, error));
+    attn_transfer_tensor *x = &walk->tensor[0];
     *walk = (attn_transfer_walk){
         .tokens = some ? cache->batch * call->tokens.len : 0, .find = find_query, .context = call, .tensors = 1};
-    walk->tensor[0] = (attn_transfer_tensor){.heads = heads_q, .dim = cache->dim_qk, .from = from, .rope = cache->rope};
-    walk->tensor[0].to = (attn_output){r->q, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
-    return attn_transfer_plan(walk, &r->options, 0, error);
+    if (r->angles) {
+        *x = (attn_transfer_tensor){.heads = 1, .dim = 2 * pairs, .rope = cache->rope, .angles = 1};
+        x->to = (attn_output){r->angles, ATTN_F64, {call->tokens.len * 2 * pairs, 0, 2 * pairs, 1}};
+    } else {
+        attn_input from = *q, to = {r->q, q->dtype, {0, 0, 0, 0}};
+        TRY(slot_resolve(&from, "q", shape, ATTN_F32, error));
+        TRY(slot_resolve(&to, "q", shape, ATTN_F32, error));
+        *x = (attn_transfer_tensor){.heads = heads_q, .dim = cache->dim_qk, .from = from, .rope = cache->rope};
+        x->to = (attn_output){r->q, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
+    }
+    TRY(attn_transfer_plan(walk, &r->options, 0, error));
+    const int64_t apart = cache->rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED ? 1 : pairs;
+    r->rotation = (attn_rotation){walk->kernel, pairs, apart, call->tokens.len, r->angles};
+    return ATTN_OK;
 }
 
 static attn_status attend(const attn_append *call, const attn_problem *p, attn_tensors *t, scratch *r, attn_error *error)
 {
     const attn_input q = t->q;
     attn_transfer_walk append, queries;
-    TRY(fill_tensors(call, p, t, r, error));
-    TRY(execution_begin(&r->run, p, t, &r->options, error));
+    TRY(fill_tensors(call, t, r, error));
+    TRY(plan_attention(call, p, t, r, error));
     TRY(execution_try(&r->run, t, error));
-    TRY(check_no_overlap(call, r->run.plan, t, &q, p->shape.heads_q, error));
+    TRY(check_no_overlap(call, r, t, &q, p->shape.heads_q, error));
     TRY(attn_append_plan(&append, call, &r->options, error));
-    if (r->q) {
+    if (r->q || r->angles) {
         TRY(plan_queries(&queries, call, p->shape.heads_q, &q, r, error));
         attn_run_transfer(&queries);
     }
     attn_append_run(&append, call);
-    return execution_run(&r->run, t, error);
+    return attn_execute_rotated(r->run.plan, t, r->angles ? &r->rotation : NULL, r->run.workspace, r->run.size, error);
 }
 
 /* Rejects whatever the caller sets although it follows from the cache and the tokens. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * execute.c - attn_execute and attn_compute. */
+#include "execute.h"
+
 #include <stdint.h>
 
 #include "../base/error.h"
@@ -17,13 +19,32 @@ static int has_work(const attn_resolved *p, const attn_args *args)
     return 0;
 }
 
+int attn_execution_can_rotate(const attn_plan *plan, const attn_tensors *tensors)
+{
+    attn_args args;
+    if (attn_args_read(plan, tensors, &args, NULL) != ATTN_OK) return 0;
+    for (int n = 0; n < plan->parts; n++) {
+        const attn_plan_part *part = &plan->part[n];
+        if (!has_work(&part->walk->problem, &args)) continue;
+        if (!part->type->can_rotate || !part->type->can_rotate(part->walk)) return 0;
+    }
+    return 1;
+}
+
 attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t workspace_size,
                          attn_error *error)
+{
+    return attn_execute_rotated(plan, tensors, NULL, workspace, workspace_size, error);
+}
+
+attn_status attn_execute_rotated(const attn_plan *plan, const attn_tensors *tensors, const attn_rotation *rotation, void *workspace,
+                                 size_t workspace_size, attn_error *error)
 {
     attn_args args;
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(attn_args_read(plan, tensors, &args, error));
+    args.rotation = rotation;
     const attn_schedule *schedule = args.call.schedule;
     if (schedule) TRY(attn_schedule_check(schedule, plan, &args, error));
     size_t need = attn_plan_workspace_size(plan);

@@ -51,6 +51,7 @@ typedef struct attn_args {
     attn_origin origin;                        /* with `heads` resolved */
     int idle;                                  /* attn_plan_is_idle */
     const struct attn_part_schedule *schedule; /* of the part that runs (task/schedule.h); NULL: none */
+    const struct attn_rotation *rotation;      /* of queries while they are packed (tile/rotate.h); NULL: none */
 } attn_args;
 
 /* Which sequences are short enough for the walk that processes a whole head at once (walk/small/small.h), by their lengths. */

@@ -96,35 +96,40 @@ static void write_some(void *to, attn_dtype dtype, int64_t at, int64_t n, const 
     EACH_STORAGE(write_as, dtype, to, at, n, x);
 }
 
-/* n pairs (x, y).  In vectors, since gcc 12 makes fused operations of these sums in plain C, whatever -ffp-contract says. */
-static void rotate_pairs(int64_t n, const double *cosines, const double *sines, double *x, double *y)
+/* n pairs, whose second numbers are `apart` elements after the first ones, into x and y.  In vectors, since gcc 12 makes fused
+ * operations of these sums in plain C, whatever -ffp-contract says. */
+VF_INLINE void rotate_as(const attn_dtype dtype, const void *from, int64_t at, int64_t apart, int64_t n, const double *cosines,
+                         const double *sines, double *x, double *y)
 {
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        const int64_t count = least(n - i, VF_LANES);
-        const vf c = load_some(ATTN_F64, cosines, i, count), s = load_some(ATTN_F64, sines, i, count);
-        const vf a = load_some(ATTN_F64, x, i, count), b = load_some(ATTN_F64, y, i, count);
-        store_some(ATTN_F64, x, i, vf_sub(vf_mul(a, c), vf_mul(b, s)), count);
-        store_some(ATTN_F64, y, i, vf_add(vf_mul(a, s), vf_mul(b, c)), count);
+    int64_t i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES) {
+        const vf c = vf_load(cosines + i), s = vf_load(sines + i);
+        const vf a = vf_load_as(dtype, from, at + i), b = vf_load_as(dtype, from, at + apart + i);
+        vf_store(x + i, vf_sub(vf_mul(a, c), vf_mul(b, s)));
+        vf_store(y + i, vf_add(vf_mul(a, s), vf_mul(b, c)));
     }
+    if (i == n) return;
+    const vf c = vf_load_part(cosines + i, n - i), s = vf_load_part(sines + i, n - i);
+    const vf a = load_some(dtype, from, at + i, n - i), b = load_some(dtype, from, at + apart + i, n - i);
+    vf_store_part(x + i, vf_sub(vf_mul(a, c), vf_mul(b, s)), n - i);
+    vf_store_part(y + i, vf_add(vf_mul(a, s), vf_mul(b, c)), n - i);
 }
 
 static void step_rotate(int64_t rows, int64_t pairs, int64_t apart, const double *cosines, const double *sines,
                         attn_transfer_rows from, attn_transfer_rows to)
 {
-    double x[SOME], y[SOME], both[2 * SOME];
+    double x[2 * SOME], both[2 * SOME], *const y = x + SOME;
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = 0; i < pairs; i += SOME) {
             const int64_t n = least(pairs - i, SOME), in = row * from.stride, out = row * to.stride;
             if (apart == 1) {
                 read_some(from.data, from.dtype, in + 2 * i, 2 * n, both);
                 for (int64_t k = 0; k < n; k++) x[k] = both[2 * k], y[k] = both[2 * k + 1];
-                rotate_pairs(n, cosines + i, sines + i, x, y);
+                rotate_as(ATTN_F64, x, 0, SOME, n, cosines + i, sines + i, x, y);
                 for (int64_t k = 0; k < n; k++) both[2 * k] = x[k], both[2 * k + 1] = y[k];
                 write_some(to.data, to.dtype, out + 2 * i, 2 * n, both);
             } else {
-                read_some(from.data, from.dtype, in + i, n, x);
-                read_some(from.data, from.dtype, in + apart + i, n, y);
-                rotate_pairs(n, cosines + i, sines + i, x, y);
+                EACH_STORAGE(rotate_as, from.dtype, from.data, in + i, apart, n, cosines + i, sines + i, x, y);
                 write_some(to.data, to.dtype, out + i, n, x);
                 write_some(to.data, to.dtype, out + apart + i, n, y);
             }

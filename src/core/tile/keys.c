@@ -2,6 +2,7 @@
  * keys.c - operands of products: keys and values of a block, in place or copied, and a tile's queries. */
 #include "../base/names.h"
 #include "relative.h"
+#include "rotate.h"
 #include "steps.h"
 
 /* Gathers rows low .. high-1, from pages too, as rows of the compute type or of bf16 pairs with stride ld, multiplied by their
@@ -117,13 +118,14 @@ void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
     const attn_resolved *p = &w->problem;
     const attn_layout *q = &p->at.q;
     const double scale = attn_is_additive(p) ? 1 : attn_task_scale(task);
+    const int rotated = task->args->rotation != NULL;
+    const void *rows = rotated ? attn_tile_rotate(task, tile) : attn_query_row(task, task->args->q, q, tile->first);
+    const int64_t ld = rotated ? p->shape.dim_qk : q->stride[2];
     if (attn_scores_bf16(w)) {
-        w->kernel.pairs->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first),
-                                    q->stride[2], Qt);
+        w->kernel.pairs->pack_query(tile->width, tile->rows, p->shape.dim_qk, rows, ld, Qt);
         return;
     }
-    w->kernel.storage->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first),
-                                  q->dtype, q->stride[2], scale, Qt);
+    w->kernel.storage->pack_query(tile->width, tile->rows, p->shape.dim_qk, rows, q->dtype, ld, scale, Qt);
     if (attn_is_additive(p)) w->kernel.additive->prepare_queries(tile->width, p->shape.dim_qk, attn_task_weights(task), Qt);
     if (attn_has_relative(p)) attn_relative_forget(task, tile);
     if (!attn_tiles_of(w)->relative.two) return;

@@ -59,7 +59,8 @@ typedef struct attn_walk_type {
     int (*init)(attn_walk *walk, const attn_setting *setting);
     /* args: the caller's; workspace: walk->bytes, 64-byte aligned.  Cannot fail. */
     void (*run)(const attn_walk *walk, const attn_args *args, char *workspace);
-    const attn_walk_cut *cut; /* of forward walks */
+    const attn_walk_cut *cut;                 /* of forward walks */
+    int (*can_rotate)(const attn_walk *walk); /* 1 if args->rotation may be set; NULL: it may not */
 } attn_walk_type;
 
 #define WALK(name) extern const attn_walk_type attn_walk_##name;

@@ -3,6 +3,7 @@
 #include "../../base/checked.h"
 #include "../../base/names.h"
 #include "../../prepare/relative_prepare.h"
+#include "../../tile/rotate.h"
 #include "outputs.h"
 #include "tiles.h"
 
@@ -186,6 +187,11 @@ static void run(const attn_walk *walk, const attn_args *args, char *workspace)
     attn_forward_run(plan, args, &prepared, workspace + plan->prepare.bytes);
 }
 
+static int can_rotate(const attn_walk *walk)
+{
+    return attn_forward_of(walk)->prepare.problem.score.kind == ATTN_SCORE_DOT && attn_tile_can_rotate(walk);
+}
+
 const attn_walk_type attn_walk_tiles = {
     .name = "tiles",
     .op = ATTN_FORWARD,
@@ -196,4 +202,5 @@ const attn_walk_type attn_walk_tiles = {
     .init = init,
     .run = run,
     .cut = &attn_forward_cut,
+    .can_rotate = can_rotate,
 };

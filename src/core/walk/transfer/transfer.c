@@ -3,6 +3,7 @@
 #include "transfer.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "../../base/checked.h"
 #include "../../base/element.h"
@@ -189,8 +190,24 @@ static void quantise(const attn_transfer_part *kernel, const attn_transfer_tenso
     }
 }
 
+static void write_angles(const attn_transfer_part *kernel, const attn_transfer_tensor *x, const attn_transfer_token *t, scratch *s)
+{
+    const int64_t pairs = x->dim / 2;
+    double *const to = rows_at(x->to.data, ATTN_F64, x->to.stride, t->to_entry, t->to_token).data;
+    for (int64_t first = 0; first < pairs && !t->plain; first += ATTN_ROTATED_PAIRS) {
+        const int64_t n = attn_min(pairs - first, ATTN_ROTATED_PAIRS);
+        find_angles(kernel, x->rope, pairs, t, first, n, s);
+        memcpy(to + first, s->cosines, (size_t)n * sizeof *to);
+        memcpy(to + pairs + first, s->sines, (size_t)n * sizeof *to);
+    }
+}
+
 static void move(const attn_transfer_part *kernel, const attn_transfer_tensor *x, const attn_transfer_token *t, scratch *s)
 {
+    if (x->angles) {
+        write_angles(kernel, x, t, s);
+        return;
+    }
     const attn_transfer_rows from = rows_at(x->from.data, x->from.dtype, x->from.stride, t->entry, t->token),
                              to = rows_at(x->to.data, x->to.dtype, x->to.stride, t->to_entry, t->to_token);
     const attn_transfer_rows scale_from = rows_at(x->scale.data, ATTN_F32, x->scale.stride, t->entry, t->token),

@@ -26,6 +26,7 @@ typedef struct attn_transfer_tensor {
     attn_output to, scale; /* scale [entry, head, token, 1]: if `to` is i8, or f8 with scales */
     const attn_rope *rope; /* from attn_rope_read; NULL: none.  If `to` is quantised, dim <= ATTN_ROTATED_CHANNELS */
     int given;             /* 1: scale is only read */
+    int angles; /* 1: `to`, dense and of f64, gets dim / 2 cosines of each token and as many sines, and `from` is not read */
 } attn_transfer_tensor;
 
 /* The most channels of a row that is rotated and then quantised, which is done on the stack. */
