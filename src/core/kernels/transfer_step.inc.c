@@ -129,7 +129,13 @@ static void step_rotate(int64_t rows, int64_t pairs, int64_t apart, const double
                 for (int64_t k = 0; k < n; k++) both[2 * k] = x[k], both[2 * k + 1] = y[k];
                 write_some(to.data, to.dtype, out + 2 * i, 2 * n, both);
             } else {
+#ifdef ATTN_INFERENCE_ONLY /* 1 KB less for each instruction set */
+                read_some(from.data, from.dtype, in + i, n, x);
+                read_some(from.data, from.dtype, in + apart + i, n, y);
+                rotate_as(ATTN_F64, x, 0, SOME, n, cosines + i, sines + i, x, y);
+#else
                 EACH_STORAGE(rotate_as, from.dtype, from.data, in + i, apart, n, cosines + i, sines + i, x, y);
+#endif
                 write_some(to.data, to.dtype, out + i, n, x);
                 write_some(to.data, to.dtype, out + apart + i, n, y);
             }
