@@ -217,6 +217,12 @@ static void test_rejected(void **state)
           "cache: lengths and drop share elements; an output must not overlap another tensor");
     SHIFT((c.k.dtype = ATTN_I8, c.k_scale = attn_out(shifted.k_scale)),
           "cache: k is i8 and rotated; a shift would quantise it again");
+    /* Pages that moving tokens are in, of which the first may be freed behind a window; not those that stay. */
+    SHIFT((c = over(&shifted, ATTN_F32, &rope, 1), shifted.table[0][0] = -1), "cache: page 0 of entry 0 is -1; pages is 12");
+    SHIFT((c = over(&shifted, ATTN_F32, &rope, 1), shifted.table[1][1] = PAGES), "cache: page 1 of entry 1 is 12; pages is 12");
+    SHIFT(
+        (c = over(&shifted, ATTN_F32, &rope, 1), keep = 4, drop[1] = 0, shifted.table[0][0] = -1, shifted.table[0][1] = INT64_MIN),
+        "cache: page 1 of entry 0 is -9223372036854775808; pages is 12");
     MOVE(slots[1] = -1, "cache: from[1] is -1; the cache has 48 slots");
     MOVE(slots[2] = 48, "cache: from[2] is 48; the cache has 48 slots");
     MOVE(at = (attn_input){0}, "cache: from is NULL");

@@ -165,6 +165,18 @@ static attn_status check_starts(const attn_append *call, attn_error *error)
     return ATTN_OK;
 }
 
+attn_status attn_cache_check_pages(const attn_cache *cache, int64_t entry, int64_t from, int64_t end, attn_error *error)
+{
+    if (!attn_cache_has_pages(cache)) return ATTN_OK;
+    const int64_t pages = end / cache->page_size + (end % cache->page_size != 0);
+    for (int64_t i = from / cache->page_size; i < pages; i++) {
+        const int64_t page = attn_cache_index(&cache->page_table, entry * cache->page_table.stride[0] + i);
+        CHECK(page >= 0 && page < cache->pages, ATTN_ERR_ARGUMENT,
+              "cache: page %" PRId64 " of entry %" PRId64 " is %" PRId64 "; pages is %" PRId64, i, entry, page, cache->pages);
+    }
+    return ATTN_OK;
+}
+
 /* Every entry has capacity for its new tokens, and the pages that they come to exist: earlier ones may have been freed. */
 static attn_status check_places(attn_append *call, attn_error *error)
 {
@@ -180,13 +192,7 @@ static attn_status check_places(attn_append *call, attn_error *error)
               "cache: entry %" PRId64 " holds %" PRId64 " of %" PRId64 " tokens; %" PRId64 " more do not fit", b, held,
               cache->capacity, more);
         if (more > call->longest) call->longest = more;
-        const int64_t end = held + more; /* not beyond capacity */
-        const int64_t pages = attn_cache_has_pages(cache) ? end / cache->page_size + (end % cache->page_size != 0) : 0;
-        for (int64_t i = pages ? held / cache->page_size : 0; i < pages; i++) {
-            int64_t page = attn_cache_index(&cache->page_table, b * cache->page_table.stride[0] + i);
-            CHECK(page >= 0 && page < cache->pages, ATTN_ERR_ARGUMENT,
-                  "cache: page %" PRId64 " of entry %" PRId64 " is %" PRId64 "; pages is %" PRId64, i, b, page, cache->pages);
-        }
+        TRY(attn_cache_check_pages(cache, b, held, held + more, error)); /* not beyond capacity */
     }
     return ATTN_OK;
 }

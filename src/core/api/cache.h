@@ -18,6 +18,8 @@ typedef struct attn_append {
 attn_status attn_append_read(attn_append *call, const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
 /* [batch, columns] of an index type; columns 0: a dense array of [batch]. */
 attn_status attn_cache_resolve_index(attn_input *slot, const char *name, int64_t batch, int64_t columns, attn_error *error);
+/* The pages of an entry's tokens from .. end-1 exist. */
+attn_status attn_cache_check_pages(const attn_cache *cache, int64_t entry, int64_t from, int64_t end, attn_error *error);
 /* Every slot exists, once, and its position is within the rope's tables (append_slots.c). */
 attn_status attn_append_check_slots(const attn_append *call, attn_error *error);
 
