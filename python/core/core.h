@@ -26,7 +26,8 @@
 #include <attn/attn.h>
 
 #define TENSOR(name) ((int)((offsetof(attn_tensors, name) - offsetof(attn_tensors, q)) / sizeof(attn_input)))
-enum { TENSORS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), DTYPES = ATTN_F8_E5M2 + 1, WORDS = 8 };
+enum { TENSORS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), WORDS = 8 };
+enum { OF_NUMPY = ATTN_F8_E5M2 + 1, DTYPES = ATTN_Q4_1C + 1 }; /* NumPy has arrays of the types below OF_NUMPY */
 
 /* How the axes of an array relate to those of its tensor (axes.c). */
 typedef enum axes_layout { LAYOUT_BHSD, LAYOUT_BSHD, LAYOUT_THD } axes_layout;
@@ -65,10 +66,11 @@ typedef struct words {
 
 typedef struct state {
     PyObject *ndarray, *empty, *asarray, *like;
-    PyObject *dtypes[DTYPES]; /* NULL: none */
-    PyObject *exceptions;     /* status: class */
-    PyObject *elsewhere;      /* a keyword of other libraries: what to write */
-    PyObject *index;          /* keyword: number (names.c) */
+    PyObject *blocks, *block_formats; /* libattn._blocks.Blocks, .FORMATS */
+    PyObject *dtypes[DTYPES];         /* of NumPy, or the name of a format of blocks; NULL: none */
+    PyObject *exceptions;             /* status: class */
+    PyObject *elsewhere;              /* a keyword of other libraries: what to write */
+    PyObject *index;                  /* keyword: number (names.c) */
     PyObject *dtype_word;
     words words[WORDS];
     int next_word;

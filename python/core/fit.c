@@ -43,6 +43,7 @@ static int check(const call *c, const view *v, const attn_plan *plan)
     int axes[4], fits = 1;
     if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c, &error), -1;
     memcpy(want, of.shape, sizeof want);
+    if ((int)v->dtype >= OF_NUMPY) want[3] *= ATTN_BLOCK; /* an element is a block */
     if (axes_layout_of(c, row) == LAYOUT_THD && rows) {
         want[0] = 1;
         want[2] = row->about.axes[2] == ATTN_AXIS_KEY ? c->tokens_kv : c->tokens_q;

@@ -26,10 +26,18 @@ static int read_dtypes(state *s)
 {
     PyObject *all, *dtype, *number;
     Py_ssize_t at = 0;
+    if (from("libattn._blocks", "Blocks", &s->blocks) || from("libattn._blocks", "FORMATS", &s->block_formats)) return -1;
+    while (PyDict_Next(s->block_formats, &at, &dtype, &number)) {
+        const long n = PyLong_AsLong(number);
+        if (n < OF_NUMPY || n >= DTYPES) continue;
+        Py_INCREF(dtype);
+        s->dtypes[n] = dtype;
+    }
+    at = 0;
     if (from("libattn._arrays", "TYPES", &all)) return -1;
     while (PyDict_Next(all, &at, &dtype, &number)) {
         const long n = PyLong_AsLong(number);
-        if (n <= 0 || n >= DTYPES) continue;
+        if (n <= 0 || n >= OF_NUMPY) continue;
         Py_INCREF(dtype);
         s->dtypes[n] = dtype;
     }
@@ -52,7 +60,8 @@ static int start(PyObject *module)
 /* Everything that is kept is visited or cleared here. */
 static int each(state *s, int (*visit)(PyObject **, visitproc, void *), visitproc function, void *context)
 {
-    PyObject **all[] = {&s->ndarray, &s->empty, &s->asarray, &s->like, &s->exceptions, &s->elsewhere, &s->index, &s->dtype_word};
+    PyObject **all[] = {&s->ndarray,       &s->empty,      &s->asarray,   &s->like,  &s->blocks,
+                        &s->block_formats, &s->exceptions, &s->elsewhere, &s->index, &s->dtype_word};
     int stop = 0;
     for (size_t i = 0; !stop && i < sizeof all / sizeof *all; i++) stop = visit(all[i], function, context);
     for (int i = 0; !stop && i < DTYPES; i++) stop = visit(&s->dtypes[i], function, context);

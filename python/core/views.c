@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * views.c - arrays as memory.  NumPy's by the buffer protocol, with the type from the array's dtype, since that protocol has none
- * for bfloat16; all others become NumPy arrays over the same memory first (libattn._arrays.asarray). */
+ * for bfloat16; all others become NumPy arrays over the same memory first (libattn._arrays.asarray).  Of Blocks the array is one of
+ * bytes; sizes are those of the numbers, and strides count blocks. */
 #include "core.h"
 
 const char *tensor_name(const call *c, int number)
@@ -15,9 +16,9 @@ static int dtype_number(state *s, PyObject *array, attn_dtype *dtype)
     int same = 0;
     if (!found) return -1;
     *dtype = ATTN_DTYPE_DEFAULT;
-    for (int n = 1; n < DTYPES && !*dtype; n++)
+    for (int n = 1; n < OF_NUMPY && !*dtype; n++)
         if (s->dtypes[n] == found) *dtype = (attn_dtype)n;
-    for (int n = 1; n < DTYPES && !*dtype && same >= 0; n++) /* equal, but another object */
+    for (int n = 1; n < OF_NUMPY && !*dtype && same >= 0; n++) /* equal, but another object */
         if (s->dtypes[n] && (same = PyObject_RichCompareBool(found, s->dtypes[n], Py_EQ)) > 0) *dtype = (attn_dtype)n;
     Py_DECREF(found);
     return same < 0 ? -1 : 0;
@@ -53,9 +54,10 @@ static int check_dtype(const call *c, const view *v)
     const char *what = v->number == TENSOR(mask) ? "bool (what is added to the scores is the bias)"
                        : types & 1u << ATTN_BOOL ? "bool"
                        : types & 1u << ATTN_I64  ? "int64 or int32"
-                       : types & 1u << ATTN_I8   ? "float32, float64, float16, bfloat16, float8_e4m3fn, float8_e5m2, or int8 with scales"
-                       : types & 1u << ATTN_F16  ? "float32, float64, float16 or bfloat16"
-                                                 : "float32 or float64";
+                       : types & 1u << ATTN_I8
+                           ? "float32, float64, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 with scales, or cache.Blocks"
+                       : types & 1u << ATTN_F16 ? "float32, float64, float16 or bfloat16"
+                                                : "float32 or float64";
     if (types >> v->dtype & 1) return 0;
     PyErr_Format(PyExc_TypeError, "%s has type %S; it must be %s", tensor_name(c, v->number), c->state->dtypes[v->dtype], what);
     return -1;
@@ -81,9 +83,28 @@ static int export(call *c, view *v)
     return 0;
 }
 
+/* measure for blocks, whose bytes are the last axis. */
+static int measure_blocks(view *v)
+{
+    const Py_buffer *b = &v->buffer;
+    const Py_ssize_t size = (Py_ssize_t)attn_dtype_size(v->dtype);
+    const int last = v->ndim - 1;
+    int whole = 1, empty = 0;
+    for (int i = 0; i <= last; i++) {
+        v->shape[i] = b->shape[i];
+        v->stride[i] = b->strides[i] / size;
+        whole &= i == last ? b->shape[i] <= 1 || b->strides[i] == 1 : b->shape[i] <= 1 || b->strides[i] % size == 0;
+        empty |= b->shape[i] == 0;
+    }
+    v->shape[last] = b->shape[last] / size * ATTN_BLOCK;
+    v->stride[last] = 1;
+    return !whole && !empty;
+}
+
 /* The view's sizes and strides; 1 if memory must be copied for the library to read it. */
 static int measure(const call *c, view *v)
 {
+    if ((int)v->dtype >= OF_NUMPY) return measure_blocks(v);
     const tensor_row *row = &c->state->rows_of[v->number];
     const Py_buffer *b = &v->buffer;
     const int shift = __builtin_ctzll((unsigned long long)b->itemsize); /* sizes are powers of 2, and divisions slow */
@@ -143,8 +164,17 @@ static int take_shape(call *c, view *v, PyObject *x)
             return -1;
         }
     }
-    for (int n = 1; n < DTYPES && !v->dtype; n++)
+    for (int n = PyUnicode_Check(dtype) ? OF_NUMPY : 1; n < (PyUnicode_Check(dtype) ? DTYPES : OF_NUMPY) && !v->dtype; n++)
         if (c->state->dtypes[n] && PyObject_RichCompareBool(dtype, c->state->dtypes[n], Py_EQ) > 0) v->dtype = (attn_dtype)n;
+    if ((int)v->dtype >= OF_NUMPY) {
+        const int64_t channels = v->ndim ? v->shape[v->ndim - 1] : 1;
+        if (channels % ATTN_BLOCK) {
+            PyErr_Format(PyExc_ValueError, "%s is of %S and has %lld channels; blocks need a multiple of %d",
+                         tensor_name(c, v->number), dtype, (long long)channels, ATTN_BLOCK);
+            return -1;
+        }
+        for (int i = 0; i < v->ndim - 1; i++) v->stride[i] /= ATTN_BLOCK;
+    }
     if (v->dtype) return check_dtype(c, v);
     PyErr_Format(PyExc_TypeError, "%s has a type that libattn does not know", tensor_name(c, v->number));
     return -1;
@@ -156,10 +186,33 @@ static int is_shape(PyObject *x)
            !PyLong_Check(PyTuple_GetItem(x, 1)) && !PyTuple_Check(PyTuple_GetItem(x, 1));
 }
 
+/* The bytes of Blocks, and their format as the view's type. */
+static int take_blocks(call *c, view *v, PyObject *x)
+{
+    state *s = c->state;
+    PyObject *format = PyObject_GetAttrString(x, "format");
+    PyObject *number = format ? PyDict_GetItemWithError(s->block_formats, format) : NULL; /* borrowed */
+    attn_dtype of_bytes;
+    v->dtype = number ? (attn_dtype)PyLong_AsLong(number) : ATTN_DTYPE_DEFAULT;
+    Py_XDECREF(format);
+    v->owner = number ? PyObject_GetAttrString(x, "data") : NULL;
+    if (!v->owner) return -1;
+    if (check_dtype(c, v)) return -1;
+    if (Py_TYPE(v->owner) != (PyTypeObject *)s->ndarray && asarray(c, v, ATTN_DTYPE_DEFAULT)) return -1;
+    if (dtype_number(s, v->owner, &of_bytes) || export(c, v)) return -1;
+    const Py_ssize_t size = (Py_ssize_t)attn_dtype_size(v->dtype);
+    if (of_bytes != ATTN_U8 || v->ndim < 1 || v->buffer.shape[v->ndim - 1] % size) { /* changed since they were made */
+        PyErr_Format(PyExc_ValueError, "%s is no array of whole blocks of %zd bytes, of uint8", tensor_name(c, v->number), size);
+        return -1;
+    }
+    return measure(c, v) ? copy(c, v) : 0;
+}
+
 static int take(call *c, view *v, PyObject *x)
 {
     state *s = c->state;
     if (c->describes && is_shape(x)) return take_shape(c, v, x);
+    if (Py_TYPE(x) == (PyTypeObject *)s->blocks) return take_blocks(c, v, x);
     Py_INCREF(x);
     v->owner = x;
     if (Py_TYPE(x) != (PyTypeObject *)s->ndarray) { /* a subclass may mean more than its numbers */

@@ -126,15 +126,16 @@ def rows(array: Array) -> Array:
     return array
 
 
-def slot(kind: type[ctypes.Structure], array: Array | None, axes: Sequence[int] | None = None) -> Any:
+def slot(kind: type[ctypes.Structure], array: Array | None, axes: Sequence[int] | None = None, dtype: int | None = None) -> Any:
     """An attn_input or attn_output over the array's memory, which the caller keeps alive; None: an absent tensor.
 
-    axes[i] says which of the slot's four axes axis i of the array is; by default they are the first ones.
+    axes[i] says which of the slot's four axes axis i of the array is; by default they are the first ones.  dtype: the attn_dtype of
+    elements that NumPy has no type for.
     """
     made = kind()
     if array is None:
         return made
-    made.dtype = TYPES[array.dtype]
+    made.dtype = TYPES[array.dtype] if dtype is None else dtype
     if array.size == 0:
         made.data = _abi.ATTN_EMPTY
         return made

@@ -33,8 +33,8 @@ def attention(
     (docs/numerics.md has the bound), and with the same bits for any number of threads.
 
     Arrays are NumPy's or those of any library with DLPack or the buffer protocol, on the CPU, of float32, float64, float16 or
-    bfloat16 (ml_dtypes), k and v also of int8 with scales, float8_e4m3fn and float8_e5m2; memory is shared, except that inputs whose last axis is not contiguous are copied.  Results are of the
-    library that q comes from.
+    bfloat16 (ml_dtypes), k and v also of int8 with scales, float8_e4m3fn and float8_e5m2, and cache.Blocks; memory is shared, except
+    that inputs whose last axis is not contiguous are copied.  Results are of the library that q comes from.
 
     q              [batch, heads_q, tokens, dim]; [heads, tokens, dim] is one batch entry, [tokens, dim] one head as well
     k, v           [batch, heads_kv, keys, dim] and [batch, heads_kv, keys, dim_v]; heads_q is a multiple of heads_kv

@@ -76,9 +76,10 @@ class ForwardOptions(Options, total=False):
     """Options of attention alone."""
 
     # Keys and values of int8, each with a scale, or float8, with scales (np.broadcast_to: of heads) or without: arrays like k and v
-    # without their last axis, of float32.
+    # without their last axis, of float32.  (cache.Blocks have their own.)
     k_scale: ArrayLike
     v_scale: ArrayLike
+    k_tail: ArrayLike  #: [B, Hkv, 64, D] of float16, where k is Blocks of q4_1c: the last keys of each entry (cache.Cache)
 
     # Few queries that see some of very many keys: libattn.choose makes the lists.
     block_heads: bool | int  #: block_starts has lists for each batch entry and key head, [B * Hkv * ceil(Sq/block_q) + 1]

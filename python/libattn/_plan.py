@@ -9,6 +9,7 @@ import numpy as np
 
 from . import _abi, _arrays, _callbacks, _core, _native
 from ._attention import further_results
+from ._blocks import FORMATS, NAMES, Blocks
 from ._options import ArrayLike, ForwardOptions, Problem
 
 Operation = Literal["forward", "backward", "jvp", "double_backward"]
@@ -19,10 +20,10 @@ OPERATIONS: dict[str, int] = {
 
 @dataclass(frozen=True)
 class Spec:
-    """An array of a plan: its shape and type."""
+    """An array of a plan: its shape and type; of Blocks, the shape of their numbers and the name of their format."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any] | str
 
 
 class PlanOptions(Problem, ForwardOptions, total=False):
@@ -84,7 +85,7 @@ class Plan:
         addresses = {name: 1 for name in _callbacks.KINDS if keywords.get(name) is not None}
         found = _core.describe(OPERATIONS[op], self._layout, {**keywords, **addresses}, ())
         arrays: list[Any] = found.pop("arrays")
-        names = {written: {n: Spec(shape, _arrays.dtype_of(t)) for n, w, t, shape in arrays if w == written} for written in (0, 1)}
+        names = {written: {n: Spec(shape, NAMES.get(t) or _arrays.dtype_of(t)) for n, w, t, shape in arrays if w == written} for written in (0, 1)}
         self.inputs, self.outputs = names[0], names[1]
         found["why"] = _core.sentence(found["why"])
         found["isa"] = _native.call("attn_isa_name", found["isa"]).decode()
@@ -102,15 +103,23 @@ class Plan:
         """
         given: dict[str, Any] = {"q": q, "k": k, "v": v, **arrays}
         extra = {name: given.pop(name) for name in ("seed", "dropout_offset") if name in given}
-        for name, spec in self.inputs.items():
+        for name in self.inputs:
             if name not in given:
                 raise TypeError(f"{name} is missing; the plan was made with it")
-            _check(name, given[name], spec)
+            self._check(name, given[name])
         for name in given:
             if name not in self.inputs and name not in self.outputs:
                 raise TypeError(f"{name} is set; the plan was made without it")
         keywords = {n: given.get(n, True) if n in self.outputs else given[n] if n in self.inputs else self._fixed[n] for n in self._keywords}
         return _callbacks.compute(OPERATIONS[self.op], self._layout, {**keywords, **extra}, ())
+
+    def _check(self, name: str, x: Any) -> None:
+        spec = self.inputs[name]
+        shape, dtype = (x.shape, x.format) if isinstance(x, Blocks) else (lambda a: (a.shape, a.dtype))(_arrays.asarray(x, name))
+        if shape != spec.shape:
+            raise ValueError(f"{name} has the shape {shape}; the plan was made with {spec.shape}")
+        if dtype != spec.dtype and (isinstance(dtype, str) or isinstance(spec.dtype, str) or {dtype.kind, spec.dtype.kind} != {"f"}):
+            raise ValueError(f"{name} has the type {dtype}; the plan was made with {spec.dtype}")
 
     def __repr__(self) -> str:
         return f"<libattn.Plan {self.op}, {self.kernel}, {self.flops:.3g} flop, {self.threads} threads>"
@@ -150,7 +159,9 @@ def _spec(x: Any, dtype: Any) -> Any:
 
 def _pair(x: Any) -> Any:
     """What _core takes for a shape."""
-    return (tuple(x.shape), np.dtype(x.dtype)) if isinstance(x, Spec) else x
+    if not isinstance(x, Spec):
+        return x
+    return tuple(x.shape), x.dtype if isinstance(x.dtype, str) and x.dtype in FORMATS else np.dtype(x.dtype)
 
 
 def _results(op: str, given: dict[str, Any], three: dict[str, Any], layout: str) -> dict[str, Any]:
@@ -171,14 +182,6 @@ def _results(op: str, given: dict[str, Any], three: dict[str, Any], layout: str)
     if op == "jvp":
         return {**more, "tan_o": True, "tan_lse": lse}
     return {**more, "second_grad_o": True, "second_q": True, "second_k": True, "second_v": True}
-
-
-def _check(name: str, x: Any, spec: Spec) -> None:
-    array = _arrays.asarray(x, name)
-    if array.shape != spec.shape:
-        raise ValueError(f"{name} has the shape {array.shape}; the plan was made with {spec.shape}")
-    if array.dtype != spec.dtype and {array.dtype.kind, spec.dtype.kind} != {"f"}:
-        raise ValueError(f"{name} has the type {array.dtype}; the plan was made with {spec.dtype}")
 
 
 def _list(arrays: dict[str, Spec]) -> str:

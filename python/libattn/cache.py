@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Inference over a cache of keys and values: append new tokens and attend to everything so far, for a batch of sequences of different
-lengths, contiguous or in pages, down to 8 bits.  (The header attn/cache.h.)
+lengths, contiguous or in pages, down to 4 bits.  (The header attn/cache.h.)
 
     kept = cache.Cache.empty(batch=2, heads=8, capacity=4096, dim_qk=64)
     o = kept.attend(q, k, v)                                    # the prompt, then token by token: [batch, heads_q, len, dim]
@@ -16,57 +16,14 @@ import numpy as np
 from . import _abi, _native
 from ._arguments import integer, real
 from ._arrays import Array, like
+from ._blocks import BY_CHANNEL, TAIL, Blocks, blocks_slot
 from ._execution import Execution, execution
+from ._formats import Quantised, dequantise, hadamard, quantise
 from ._slots import Fixed, Slots, exactly, fits, floats, input_slot, integers, output, output_slot
+from ._stored import FLOAT8, bytes_of, is_given, kind_of, scale_of, stored, written, zeros
 from .positions import Rope
 
-__all__ = ["Cache", "Lists", "Quantised", "choose_blocks", "hadamard", "quantise"]
-
-
-class Quantised(NamedTuple):
-    """Rows of int8, each with its own scale."""
-
-    values: Any  #: [..., dim] of int8
-    scales: Any  #: [...] of float32
-
-
-def quantise(x: Any) -> Quantised:
-    """Rows of float32, float64, float16 or bfloat16, [..., dim], quantised to int8, each with its own scale (k_scale and v_scale of
-    attention):
-
-        scales[i]    = max_c |x[i, c]| / 127, rounded to float32
-        values[i, c] = x[i, c] / scales[i] rounded to nearest, ties to even; 0 if the scale is 0
-
-    so that the error of a number is at most half a scale, as long as the scale is a normal number of float32.  A NaN or infinity makes
-    its row's scale NaN, and so the whole row.
-    """
-    array = floats(x, "x")
-    if array.ndim == 0:
-        raise ValueError("x has no axes; it must have at least one, the channels of a row")
-    rows = array.reshape(-1, array.shape[-1]) if array.size else array.reshape(int(np.prod(array.shape[:-1])), array.shape[-1])
-    values, scales = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
-    slots = input_slot(rows, (2, 3)), output_slot(values, (2, 3)), output_slot(scales, (2,))
-    _native.call("attn_quantise", *rows.shape, *(ctypes.byref(slot) for slot in slots))
-    return Quantised(like(values.reshape(array.shape), x), like(scales.reshape(array.shape[:-1]), x))
-
-
-def hadamard(x: Any) -> Any:
-    """Rows of float32, float64, float16 or bfloat16, [..., dim], times a Hadamard matrix, which spreads large channels over many, before
-    they are quantised:
-
-        y[i, a] = sum_b H[a, b] x[i, b] / sqrt(n)       H[a, b] = -1 if a and b have an odd number of common 1 bits, else 1
-
-    in groups of n channels, the largest power of 2 that divides dim, at most 4096.  It is its own inverse, and scores of rotated queries
-    and keys are those of the others.
-    """
-    array = floats(x, "x")
-    if array.ndim == 0:
-        raise ValueError("x has no axes; it must have at least one, the channels of a row")
-    rows = array.reshape(int(np.prod(array.shape[:-1])), array.shape[-1])
-    rotated = np.empty(rows.shape, rows.dtype)
-    slots = input_slot(rows, (2, 3)), output_slot(rotated, (2, 3))
-    _native.call("attn_hadamard", *rows.shape, *(ctypes.byref(slot) for slot in slots))
-    return like(rotated.reshape(array.shape), x)
+__all__ = ["Blocks", "Cache", "Lists", "Quantised", "choose_blocks", "dequantise", "hadamard", "quantise"]
 
 
 class Lists(NamedTuple):
@@ -111,30 +68,21 @@ def choose_blocks(
     return Lists(starts, index[:starts[-1]])
 
 
-def _memory(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Array:
-    """An array that the cache writes to: not a copy."""
-    array = output(x, name, shape)
-    if str(array.dtype) not in dtypes:
-        raise TypeError(f"{name} has type {array.dtype}; it must be {' or '.join(dtypes)}")
-    return array
-
-
-FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
-STORED = ("float32", "float16", "bfloat16", "int8", "float64", *FLOAT8)
-
-
 class Cache(Fixed):
     """Keys and values of a batch of sequences, over arrays of yours, which it updates in place.
 
     k            [batch, heads, capacity, dim_qk], in pages [pages, heads, page_size, dim_qk]: of float32, float16, bfloat16, int8,
-                 float8_e4m3fn or float8_e5m2 (ml_dtypes), or all of float64
+                 float8_e4m3fn or float8_e5m2 (ml_dtypes), Blocks, or all of float64
     v            [batch, heads, capacity, dim_v], in pages [pages, heads, page_size, dim_v]: likewise
     lengths      [batch] of int64: tokens in the cache; appending adds to them
     page_table   [batch, pages of a sequence] of int64 or int32: token j of entry b is token j % page_size of page
                  page_table[b, j // page_size].  The pages that a call writes to must be distinct, which is not checked
-    k_scale      [batch, heads, capacity], or in pages, of float32: if k is int8, or float8 with a scale for each row, which is
-                 otherwise 1; appending quantises as `quantise` does
+    k_scale      [batch, heads, capacity], or in pages, of float32: if k is int8, or float8 with scales, which are otherwise 1;
+                 appending quantises as `quantise` does.  Where all tokens share a scale (a stride of 0: numpy.broadcast_to of one, or
+                 of one for each head), it is yours, and only read
     v_scale      the same, of v
+    k_tail       [batch, heads, 64, dim_qk] of float16, if k is Blocks of q4_1c: the last keys of each entry, key j in row j % 64, which
+                 are exact until 32 of them are a group.  Lengths may go back by 32
     rope         the rotation of keys, when they are appended, and of queries, by their positions in the sequence
 
     The attributes of these names are arrays over the same memory: write to their elements between calls as you like (lengths to go
@@ -144,13 +92,14 @@ class Cache(Fixed):
     """
 
     def __init__(
-        self, k: Any, v: Any, lengths: Any, *, page_table: Any = None, k_scale: Any = None, v_scale: Any = None, rope: Rope | None = None,
+        self, k: Any, v: Any, lengths: Any, *, page_table: Any = None, k_scale: Any = None, v_scale: Any = None, k_tail: Any = None,
+        rope: Rope | None = None,
     ) -> None:
-        self.k: Array = _memory(k, "k", None, STORED)
-        self.v: Array = _memory(v, "v", None, STORED)
+        self.k: Array | Blocks = stored(k, "k")
+        self.v: Array | Blocks = stored(v, "v")
         for name, array in (("k", self.k), ("v", self.v)):
-            if array.ndim != 4:
-                raise ValueError(f"{name} has {array.ndim} axes; it must have four, [batch or pages, heads, tokens, channels]")
+            if len(array.shape) != 4:
+                raise ValueError(f"{name} has {len(array.shape)} axes; it must have four, [batch or pages, heads, tokens, channels]")
         if self.v.shape[:3] != self.k.shape[:3]:
             raise ValueError(f"v has shape {list(self.v.shape)}, k {list(self.k.shape)}; they must agree but for the channels")
         first, heads, tokens, dim = self.k.shape
@@ -163,17 +112,20 @@ class Cache(Fixed):
         self.batch: int = first if table is None else table.shape[0]
         self.capacity: int = tokens if table is None else table.shape[1] * tokens
         self.heads: int = heads
-        self.lengths: Array = _memory(lengths, "lengths", (self.batch,), ("int64",))
+        self.lengths: Array = written(lengths, "lengths", (self.batch,), ("int64",))
         if not self.lengths.flags.c_contiguous:
             raise ValueError("lengths is not contiguous")
         scales = {}
         for name, array, scale in (("k_scale", self.k, k_scale), ("v_scale", self.v, v_scale)):
-            if (scale is None) == (array.dtype == np.int8) and (scale is None or array.dtype.name not in FLOAT8):
+            if (scale is None) == (kind_of(array) == "int8") and (scale is None or kind_of(array) not in FLOAT8):
                 how = "missing" if scale is None else "set"
-                raise ValueError(f"{name} is {how}, and {name[0]} is of {array.dtype}; int8 needs scales, and float8 may have them")
-            scales[name] = None if scale is None else _memory(scale, name, array.shape[:3], ("float32",))
+                raise ValueError(f"{name} is {how}, and {name[0]} is of {kind_of(array)}; int8 needs scales, and float8 may have them")
+            scales[name] = None if scale is None else scale_of(scale, name, array)
         self.k_scale: Array | None = scales["k_scale"]
         self.v_scale: Array | None = scales["v_scale"]
+        if (k_tail is None) == (kind_of(self.k) == BY_CHANNEL):
+            raise ValueError(f"k_tail is {'missing' if k_tail is None else 'set'}, and k is of {kind_of(self.k)}; only keys of {BY_CHANNEL} have a tail")
+        self.k_tail: Array | None = None if k_tail is None else written(k_tail, "k_tail", (self.batch, heads, TAIL, dim), ("float16",))
         self.rope: Rope | None = rope
         self._lock = threading.Lock()
 
@@ -184,12 +136,17 @@ class Cache(Fixed):
         if rope is not None:
             self._rope, self._tables = rope._struct(dim, False)  # pyright: ignore[reportPrivateUsage]
             self._cache.rope = ctypes.pointer(self._rope)
-        self._cache.k, self._cache.v, self._cache.lengths = output_slot(self.k), output_slot(self.v), output_slot(self.lengths, (0,))
+        for name, rows in (("k", self.k), ("v", self.v)):
+            setattr(self._cache, name, blocks_slot(_abi.attn_output, rows) if isinstance(rows, Blocks) else output_slot(rows))
+        self._cache.lengths, self._cache.k_tail = output_slot(self.lengths, (0,)), output_slot(self.k_tail)
         if self.page_table is not None:
             self._cache.page_table = input_slot(self.page_table, (0, 3))
         for name, scale in scales.items():
             if scale is not None:
                 setattr(self._cache, name, output_slot(scale, (0, 1, 2)))
+                if is_given(scale):
+                    step = [0 if size == 1 else stride // 4 for size, stride in zip(scale.shape, scale.strides)]
+                    getattr(self._cache, name).stride[:] = [*step, 1]
 
     @classmethod
     def empty(
@@ -198,8 +155,9 @@ class Cache(Fixed):
     ) -> Cache:
         """An empty cache in new memory.
 
-        capacity is the most tokens of a sequence, dim_v by default dim_qk, v_dtype by default dtype (float32, float16, bfloat16, int8,
-        float8_e4m3fn and float8_e5m2 without scales, or float64 for both).  With page_size the memory is in pages, as many as all sequences need, one sequence after the other.
+        capacity is the most tokens of a sequence, dim_v by default dim_qk, v_dtype by default dtype: float32, float16, bfloat16, int8,
+        float8_e4m3fn and float8_e5m2 without scales, "q8_0", "q4_0" or "q4_1" (Blocks), for keys "q4_1c", or float64 for both.  With
+        page_size the memory is in pages, as many as all sequences need, one sequence after the other.
         """
         names = "batch", "heads", "capacity", "dim_qk", "dim_v"
         sizes = [integer(x, name, 0) for name, x in zip(names, (batch, heads, capacity, dim_qk, dim_qk if dim_v is None else dim_v))]
@@ -209,21 +167,23 @@ class Cache(Fixed):
             each = -(-sizes[2] // size)
             table = np.arange(sizes[0] * each).reshape(sizes[0], each)
             shape = sizes[0] * each, sizes[1], size
-        kinds = np.dtype(dtype), np.dtype(dtype if v_dtype is None else v_dtype)
-        k_scale, v_scale = (np.zeros(shape, np.float32) if kind == np.int8 else None for kind in kinds)
-        return cls(
-            np.zeros((*shape, sizes[3]), kinds[0]), np.zeros((*shape, sizes[4]), kinds[1]), np.zeros(sizes[0], np.int64), page_table=table,
-            k_scale=k_scale, v_scale=v_scale, rope=rope,
-        )
+        k, v = zeros((*shape, sizes[3]), dtype), zeros((*shape, sizes[4]), dtype if v_dtype is None else v_dtype)
+        k_scale, v_scale = (np.zeros(shape, np.float32) if kind_of(x) == "int8" else None for x in (k, v))
+        tail = np.zeros((sizes[0], sizes[1], TAIL, sizes[3]), np.float16) if kind_of(k) == BY_CHANNEL else None
+        return cls(k, v, np.zeros(sizes[0], np.int64), page_table=table, k_scale=k_scale, v_scale=v_scale, k_tail=tail, rope=rope)
 
     def __repr__(self) -> str:
         where = f"{self.k.shape[0]} pages of {self.page_size}" if self.page_size else f"capacity {self.capacity}"
-        return f"<libattn Cache of {self.batch} x {self.heads} heads, {where}, {self.k.dtype}, lengths {self.lengths.tolist()}>"
+        return f"<libattn Cache of {self.batch} x {self.heads} heads, {where}, {kind_of(self.k)}, lengths {self.lengths.tolist()}>"
+
+    @property
+    def _exact(self) -> Any:
+        """The type of new tokens, if that must be the cache's."""
+        return np.float64 if kind_of(self.k) == "float64" else None
 
     def _tokens(self, k: Any, v: Any, lengths: Any) -> tuple[Any, list[Array]]:
         """The attn_cache_tokens, and its arrays."""
-        exact = np.float64 if self.k.dtype == np.float64 else None
-        keys, values = floats(k, "k", exact), floats(v, "v", exact)
+        keys, values = floats(k, "k", self._exact), floats(v, "v", self._exact)
         if keys.ndim != 4:
             raise ValueError(f"k has {keys.ndim} axes; it must have four, [batch, heads, len, dim_qk]")
         shape = (self.batch, self.heads, keys.shape[2])
@@ -237,25 +197,31 @@ class Cache(Fixed):
             tokens.lengths = input_slot(kept[-1], (0,))
         return tokens, kept
 
-    def _packed(self, k: Any, v: Any, slots: Any, positions: Any) -> tuple[Any, list[Array]]:
-        """The same for tokens with slots, in the layout of engines."""
-        exact = np.float64 if self.k.dtype == np.float64 else None
-        keys, values = floats(k, "k", exact), floats(v, "v", exact)
+    def _packed(self, k: Any, v: Any, lengths: Any, slots: Any, positions: Any, cu_seqlens: Any) -> tuple[Any, list[Array]]:
+        """The same for tokens with slots or cu_seqlens, in the layout of engines."""
+        keys, values = floats(k, "k", self._exact), floats(v, "v", self._exact)
         if keys.ndim != 3:
-            raise ValueError(f"k has {keys.ndim} axes; with slots it must have three, [tokens, heads, dim_qk]")
+            how = "cu_seqlens" if slots is None else "slots"
+            raise ValueError(f"k has {keys.ndim} axes; with {how} it must have three, [tokens, heads, dim_qk]")
         count = len(keys)
         exactly(keys, "k", (count, self.heads, self.k.shape[3]), "[tokens, heads, dim_qk]")
         exactly(values, "v", (count, self.heads, self.v.shape[3]), "[tokens, heads, dim_v]")
-        kept = [keys, values, exactly(integers(slots, "slots"), "slots", (count,), "[tokens]")]
+        kept = [keys, values]
         tokens = _native.struct(_abi.attn_cache_tokens, len=count)
-        tokens.k, tokens.v, tokens.slots = input_slot(keys, (2, 1, 3)), input_slot(values, (2, 1, 3)), input_slot(kept[2], (0,))
-        if positions is not None:
-            kept.append(exactly(integers(positions, "positions"), "positions", (count,), "[tokens]"))
-            tokens.positions = input_slot(kept[-1], (0,))
+        tokens.k, tokens.v = input_slot(keys, (2, 1, 3)), input_slot(values, (2, 1, 3))
+        each: dict[str, tuple[Any, int, str]] = {
+            "slots": (slots, count, "[tokens]"), "positions": (positions, count, "[tokens]"), "lengths": (lengths, self.batch, "[batch]"),
+            "cu_seqlens": (cu_seqlens, self.batch + 1, "[batch + 1]"),
+        }
+        for name, (x, size, axes) in each.items():
+            if x is not None:
+                kept.append(exactly(integers(x, name), name, (size,), axes))
+                setattr(tokens, name, input_slot(kept[-1], (0,)))
         return tokens, kept
 
     def append(
-        self, k: Any, v: Any, lengths: Any = None, *, slots: Any = None, positions: Any = None, **options: Unpack[Execution],
+        self, k: Any, v: Any, lengths: Any = None, *, slots: Any = None, positions: Any = None, cu_seqlens: Any = None,
+        **options: Unpack[Execution],
     ) -> None:
         """Token t of entry b becomes key lengths[b] + t, rotated if there is a rope and rounded once to the cache's type, and the cache's
         lengths grow.
@@ -265,7 +231,11 @@ class Cache(Fixed):
 
         With slots, tokens are packed as engines have them, k [tokens, heads, dim_qk] and v [tokens, heads, dim_v], and each says where it
         goes: slot s is token s % page_size of page s // page_size, or without pages token s % capacity of entry s // capacity; -1 skips a
-        token, and no slot is given twice.  The rope rotates by positions [tokens], and the cache's lengths are yours to update.
+        token, and no slot is given twice.  The rope rotates by positions [tokens], and the cache's lengths are yours to update.  Keys of
+        q4_1c, whose last ones are in the tail of an entry, have no slots.
+
+        With cu_seqlens [batch + 1], tokens are packed likewise, and those of entry b are cu_seqlens[b] to cu_seqlens[b + 1] - 1: all that
+        a ragged batch brings, with the cu_seqlens_q of its queries.
 
         Raises ValueError (also if an entry would exceed its capacity, for a slot out of range, or if the rope's tables end before the new
         tokens), TypeError or NotImplementedError with the cache as it was.
@@ -274,7 +244,8 @@ class Cache(Fixed):
             raise ValueError("lengths and slots are both set; a slot of -1 skips a token")
         if slots is None and positions is not None:
             raise ValueError("positions is set and slots is not; without slots, positions follow from the cache's lengths")
-        tokens, kept = self._tokens(k, v, lengths) if slots is None else self._packed(k, v, slots, positions)
+        plain = slots is None and cu_seqlens is None
+        tokens, kept = self._tokens(k, v, lengths) if plain else self._packed(k, v, lengths, slots, positions, cu_seqlens)
         chosen = execution(options)
         if chosen is not None:
             tokens.options = chosen
@@ -340,11 +311,13 @@ class Cache(Fixed):
         return done if lse is None else (done, like(lse, q))
 
     def arguments(self) -> dict[str, Any]:
-        """The keywords with which libattn.attention reads the cache as k and v: lengths_kv, and page_table and scales if it has them.
+        """The keywords with which libattn.attention reads the cache as k and v: lengths_kv, and page_table, scales and k_tail if it has them.
 
         With a rope the keys in the cache are rotated; rotate q too: kept.rope(q, positions), with positions [batch, len].
         """
-        found = {"lengths_kv": self.lengths, "page_table": self.page_table, "k_scale": self.k_scale, "v_scale": self.v_scale}
+        found = {
+            "lengths_kv": self.lengths, "page_table": self.page_table, "k_scale": self.k_scale, "v_scale": self.v_scale, "k_tail": self.k_tail,
+        }
         return {name: array for name, array in found.items() if array is not None}
 
     def _places(self, b: int, tokens: Array) -> tuple[Any, Any, Any]:
@@ -369,14 +342,15 @@ class Cache(Fixed):
 
     def page_bounds(self, rows: Any = None, first: Any = None, *, block: int = 0, **options: Unpack[Execution]) -> Array:
         """The least and the greatest number of each channel over the keys of each page, [pages, heads, 2, dim_qk]; without pages of each
-        block of `block` tokens, [batch * ceil(capacity / block), heads, 2, dim_qk].  Of the type of the keys, float32 if that has 8 bits.
+        block of `block` tokens, [batch * ceil(capacity / block), heads, 2, dim_qk].  Of the type of the keys, float32 if that has 8 bits
+        or fewer.
 
         rows: an earlier result, which is updated with the tokens of each entry from first [batch] on (None: all).
 
         Raises ValueError, TypeError or NotImplementedError with nothing written.
         """
         count = self.k.shape[0] if self.page_size else self.batch * self._blocks(block)
-        kind = np.dtype(np.float32) if self.k.dtype.itemsize == 1 else self.k.dtype
+        kind = np.dtype(np.float32) if isinstance(self.k, Blocks) or self.k.dtype.itemsize == 1 else self.k.dtype
         shape = (count, self.heads, 2, self.k.shape[3])
         array = np.zeros(shape, kind) if rows is None else output(rows, "rows", shape, kind)
         new = None if first is None else exactly(integers(first, "first"), "first", (self.batch,), "[batch]")
@@ -392,12 +366,12 @@ class Cache(Fixed):
 
         q [batch, heads_q, len, dim_qk], rotated as for attention.  Raises ValueError, TypeError or NotImplementedError.
         """
-        queries = floats(q, "q", np.float64 if self.k.dtype == np.float64 else None)
+        queries = floats(q, "q", self._exact)
         if queries.ndim != 4:
             raise ValueError(f"q has {queries.ndim} axes; it must have four, [batch, heads_q, len, dim_qk]")
         exactly(queries, "q", (self.batch, *queries.shape[1:3], self.k.shape[3]), "[batch, heads_q, len, dim_qk]")
         scores = np.empty((self.batch, self.heads, self._blocks(block)), np.float32)
-        array = _memory(rows, "rows", None, ("float32", "float16", "bfloat16", "float64"))
+        array = written(rows, "rows", None, ("float32", "float16", "bfloat16", "float64"))
         count = self.k.shape[0] if self.page_size else self.batch * self._blocks(block)
         exactly(array, "rows", (count, self.heads, 2, self.k.shape[3]), "[blocks, heads, 2, dim_qk]")
         made = self._bounds(array, block, options)
@@ -413,7 +387,8 @@ class Cache(Fixed):
         """Drops tokens to make room: drop of each entry, [batch] or one number, after the first `keep`, which stay as sinks (StreamingLLM).
         Those behind them move down, and a rope's keys are rotated on to where they are now, rounded once more; the lengths shrink.
 
-        Raises ValueError (also if an entry has fewer tokens) or NotImplementedError (rotated keys of int8) with the cache as it was.
+        Raises ValueError (also if an entry has fewer tokens) or NotImplementedError (rotated keys of 8 bits or fewer, and those of q4_1c)
+        with the cache as it was.
         """
         counts = np.full(self.batch, drop, np.int64) if np.ndim(drop) == 0 else integers(drop, "drop")
         slot = input_slot(exactly(counts, "drop", (self.batch,), "[batch]"), (0,))
@@ -424,7 +399,7 @@ class Cache(Fixed):
         """Copies the token of slot source[i] to slot target[i], one after another, with its scales: to bring the pages of a sequence together,
         or to copy a page that sequences shared.  Slots as in append; keys keep their rotation, and page_table is yours to update.
 
-        Raises ValueError for a slot out of range, with the cache as it was.
+        Raises ValueError for a slot out of range, and NotImplementedError for keys of q4_1c, with the cache as it was.
         """
         first, last = integers(source, "source"), integers(target, "target")
         slots = [input_slot(exactly(x, name, (first.size,), "[tokens]"), (0,)) for x, name in ((first, "source"), (last, "target"))]
@@ -438,8 +413,10 @@ class Cache(Fixed):
         The keys with the largest weights are in topk_index and column_sum of attention.  Keys keep the rotation of the position where they
         were appended; tokens that follow are rotated by their number in the cache.  Pages that sequences share must not be evicted from.
 
-        Raises ValueError for a number that is not a token of its entry, with the cache as it was.
+        Raises ValueError for a number that is not a token of its entry, and NotImplementedError for keys of q4_1c, with the cache as it was.
         """
+        if kind_of(self.k) == BY_CHANNEL:
+            raise NotImplementedError(f"cache: k is {BY_CHANNEL}; its keys are in groups, not in slots")
         chosen = integers(keep, "keep")
         if chosen.ndim == 2:
             chosen = np.broadcast_to(chosen[:, np.newaxis], (chosen.shape[0], self.heads, chosen.shape[1]))
@@ -461,7 +438,7 @@ class Cache(Fixed):
             for b in range(self.batch):
                 source = self._places(b, chosen[b, :, :counts[b]])
                 target = self._places(b, np.broadcast_to(np.arange(counts[b]), (self.heads, counts[b])))
-                for array in (self.k, self.v, self.k_scale, self.v_scale):
-                    if array is not None:
-                        array[target] = array[source]
+                scales = [scale for scale in (self.k_scale, self.v_scale) if scale is not None and not is_given(scale)]
+                for array in (bytes_of(self.k), bytes_of(self.v), *scales):
+                    array[target] = array[source]
                 self.lengths[b] = counts[b]

@@ -104,7 +104,7 @@ def test_every_field_of_a_problem_is_a_keyword():
     options = {"allocator", "parallel_for", "parallel_context"}  # a binding's own
     assert {leaf for leaf in leaves(_abi.attn_options) if leaf.split(".")[0] not in keywords | options} == set()
     inputs = {row.name for row in libattn.tensors() if "forward" in row.inputs}
-    assert inputs - keywords == {"q", "k", "v", "k_tail"}  # no array has keys by channel
+    assert inputs - keywords == {"q", "k", "v"}
 
 
 def test_every_option_is_known():

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""The memory of a cache: arrays, or blocks, that C writes to, with their scales."""
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from ._arrays import Array, asarray
+from ._blocks import BLOCK, FORMATS, SIZES, Blocks, Format, cells
+from ._slots import output
+
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+STORED = ("float32", "float16", "bfloat16", "int8", "float64", *FLOAT8)
+
+
+def written(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Array:
+    """An array that the cache writes to: not a copy."""
+    array = output(x, name, shape)
+    if str(array.dtype) not in dtypes:
+        raise TypeError(f"{name} has type {array.dtype}; it must be {' or '.join(dtypes)}")
+    return array
+
+
+def stored(x: Any, name: str) -> Array | Blocks:
+    """The same for keys or values, which may be in blocks."""
+    if not isinstance(x, Blocks):
+        return written(x, name, None, STORED)
+    found = Blocks(output(x.data, name, None, np.uint8), x.format)
+    if found.data.size and not np.may_share_memory(cells(found, name), found.data):
+        raise ValueError(f"{name} has strides that are no whole blocks of {SIZES[x.format]} bytes")
+    return found
+
+
+def scale_of(x: Any, name: str, rows: Array | Blocks) -> Array:
+    """A scale for each row of int8 or float8, or of float8 the caller's, which all tokens share and which is only read."""
+    shape = rows.shape[:3]
+    array = asarray(x, name)
+    if isinstance(rows, np.ndarray) and rows.dtype.name in FLOAT8 and array.shape == shape and array.strides[2] == 0 and shape[2] > 1:
+        if array.dtype != np.float32:
+            raise TypeError(f"{name} has type {array.dtype}; it must be float32")
+        return array
+    return written(x, name, shape, ("float32",))
+
+
+def is_given(scale: Array) -> bool:
+    return scale.size > 0 and scale.strides[2] == 0 and scale.shape[2] > 1
+
+
+def kind_of(rows: Array | Blocks) -> str:
+    """The name of the type of keys or values."""
+    return rows.format if isinstance(rows, Blocks) else str(rows.dtype)
+
+
+def bytes_of(rows: Array | Blocks) -> Array:
+    return rows.data if isinstance(rows, Blocks) else rows
+
+
+def zeros(shape: tuple[int, ...], dtype: Any) -> Array | Blocks:
+    if not (isinstance(dtype, str) and dtype in FORMATS):
+        return np.zeros(shape, np.dtype(dtype))
+    if shape[-1] % BLOCK:
+        raise ValueError(f"dtype is {dtype}, and rows have {shape[-1]} channels; blocks need a multiple of {BLOCK}")
+    return Blocks(np.zeros((*shape[:-1], shape[-1] // BLOCK * SIZES[dtype]), np.uint8), cast(Format, dtype))
