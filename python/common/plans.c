@@ -159,11 +159,11 @@ static attn_status no_workspace(size_t size, attn_error *error)
     return ATTN_ERR_MEMORY;
 }
 
-/* One of the two kinds of tensors. */
-static attn_status execute(const entry *e, const attn_tensors *tensors, const attn_linear_tensors *linear, attn_error *error)
+/* One of the two kinds of tensors, with so large a workspace. */
+static attn_status execute(const entry *e, size_t size, const attn_tensors *tensors, const attn_linear_tensors *linear,
+                           attn_error *error)
 {
     cache *c = mine;
-    const size_t size = e->workspace_size;
     void *memory = size ? workspace(c, size) : NULL;
     const int shared = memory && memory == c->workspace;
     if (size && !memory) return no_workspace(size, error);
@@ -177,13 +177,22 @@ static attn_status execute(const entry *e, const attn_tensors *tensors, const at
 
 attn_status kept_execute(kept_plan *kept, const attn_tensors *tensors, attn_error *error)
 {
-    return execute((const entry *)kept, tensors, NULL, error);
+    const entry *e = (const entry *)kept;
+    const attn_schedule *schedule = tensors->call ? tensors->call->schedule : NULL;
+    const size_t most = e->workspace_size, less = schedule ? attn_schedule_workspace_size(schedule) : most;
+    if (less >= most) return execute(e, most, tensors, NULL, error);
+    const attn_status status = execute(e, less, tensors, NULL, error);
+    /* This plan may have terms or outputs that the one that was scheduled lacks. */
+    return status == ATTN_ERR_MEMORY ? execute(e, most, tensors, NULL, error) : status;
 }
 
 attn_status kept_execute_linear(kept_plan *kept, const attn_linear_tensors *tensors, attn_error *error)
 {
-    return execute((const entry *)kept, NULL, tensors, error);
+    const entry *e = (const entry *)kept;
+    return execute(e, e->workspace_size, NULL, tensors, error);
 }
+
+const attn_plan *kept_attention(const kept_plan *kept) { return ((const entry *)kept)->plan; }
 
 void kept_release(kept_plan *kept) { ((entry *)kept)->users--; }
 

@@ -21,6 +21,7 @@
 
 #include <attn/attn.h>
 #include <attn/linear.h>
+#include <attn/schedule.h>
 
 enum {
     KEPT_PLANS = 32,                  /* per thread; beyond that, the one that was used least recently goes */
@@ -44,6 +45,9 @@ attn_status kept_execute(kept_plan *kept, const attn_tensors *tensors, attn_erro
 /* The same for linear attention. */
 kept_plan *kept_add_linear(const void *key, size_t key_size, attn_linear_plan *plan, size_t note_size);
 attn_status kept_execute_linear(kept_plan *kept, const attn_linear_tensors *tensors, attn_error *error);
+
+/* The plan itself; NULL for one of linear attention. */
+const attn_plan *kept_attention(const kept_plan *kept);
 
 void kept_release(kept_plan *kept);
 

@@ -56,6 +56,13 @@ int axes_most(const call *c, const tensor_row *row)
     return axes_max(row, c->layout == LAYOUT_THD && is_of_keys(row) ? LAYOUT_BSHD : c->layout);
 }
 
+int64_t axes_tokens(const call *c, int number)
+{
+    const tensor_row *row = &c->state->rows_of[number];
+    if (c->layout != LAYOUT_THD || row->rule > AXES_ROWS_ONE || axes_layout_of(c, row) != LAYOUT_THD) return -1;
+    return row->about.axes[2] == ATTN_AXIS_KEY ? c->tokens_kv : c->tokens_q;
+}
+
 attn_input axes_slot(const call *c, const view *v)
 {
     const tensor_row *row = &c->state->rows_of[v->number];

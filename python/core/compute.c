@@ -4,7 +4,6 @@
  * by True, and then allocated, or by the array that it is written to; all are returned, in the order of the keywords. */
 #include "core.h"
 
-#include "common/plans.h"
 #include "common/sentence.h"
 
 enum { SMALL = 200000 }; /* floating-point operations up to which a call takes less time than releasing the GIL may */
@@ -23,7 +22,6 @@ typedef struct note {
 typedef struct key {
     attn_problem problem;
     attn_options options;
-    int64_t tokens_q, tokens_kv;
     int32_t layout, functions, rank, count; /* functions: bits of what a call has */
     struct {
         int32_t number, dtype, ndim, written;
@@ -111,17 +109,16 @@ int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t coun
         if (args[i] != Py_None && set(c, numbers[i - 4], args[i])) return -1;
     if (set_more(c, args[2])) return -1;
     if (c->more.dropout_seed || c->more.dropout_offset || c->more.origin || c->more.visit_rows || c->more.modify_scores ||
-        c->more.modify_slopes)
+        c->more.modify_slopes || c->more.schedule)
         c->tensors.call = &c->more;
     return c->layout == LAYOUT_THD ? sizes_of_data(c) : 0;
 }
 
+/* Without schedules, and without the number of packed tokens, on which no plan depends: it differs from step to step. */
 static size_t make_key(const call *c, key *k)
 {
     memcpy(&k->problem, &c->problem, sizeof k->problem);
     memcpy(&k->options, &c->options, sizeof k->options);
-    k->tokens_q = c->tokens_q;
-    k->tokens_kv = c->tokens_kv;
     k->layout = (int32_t)c->layout;
     k->rank = c->rank;
     k->functions = (c->more.origin != NULL) | (c->more.visit_rows != NULL) << 1 | (c->more.modify_scores != NULL) << 2 |
@@ -134,6 +131,7 @@ static size_t make_key(const call *c, key *k)
         k->tensors[i].ndim = v->ndim;
         k->tensors[i].written = v->written;
         memcpy(k->tensors[i].shape, v->shape, sizeof v->shape);
+        if (axes_tokens(c, v->number) > 1) k->tensors[i].shape[0] = 2; /* one or none have other strides */
         memcpy(k->tensors[i].stride, v->stride, sizeof v->stride);
     }
     return offsetof(key, tensors) + (size_t)c->count * sizeof *k->tensors;
@@ -200,6 +198,7 @@ static int bind_all(call *c, const note *n)
             v->ndim = n->views[i].ndim;
             v->dtype = slot.dtype;
             memcpy(v->shape, n->views[i].shape, sizeof v->shape);
+            if (axes_tokens(c, v->number) >= 0) v->shape[0] = axes_tokens(c, v->number);
             if (view_allocate(c, v)) return -1;
         }
         if (slot.data != ATTN_EMPTY) slot.data = v->data;
@@ -208,15 +207,43 @@ static int bind_all(call *c, const note *n)
     return 0;
 }
 
-static kept_plan *plan_of(call *c)
+/* A plan that is kept is one of arrays that fit together, but for their tokens. */
+static int fits(call *c, const kept_plan *kept)
+{
+    int same = 1;
+    for (int i = 0; i < c->count; i++)
+        same &= c->views[i].ndim < 0 || axes_tokens(c, c->views[i].number) < 0 ||
+                c->views[i].shape[0] == axes_tokens(c, c->views[i].number);
+    return same || !fit_check(c, kept_attention(kept));
+}
+
+kept_plan *call_kept(call *c)
 {
     key k;
     const size_t size = make_key(c, &k);
     kept_plan *kept = kept_find(&k, size);
-    if (!kept) kept = plan_new(c, &k, size);
+    if (!kept) return plan_new(c, &k, size);
+    if (fits(c, kept)) return kept;
+    kept_release(kept);
+    return NULL;
+}
+
+static kept_plan *plan_of(call *c)
+{
+    kept_plan *kept = call_kept(c);
     if (!kept || !bind_all(c, kept->note)) return kept;
     kept_release(kept);
     return NULL;
+}
+
+void call_bind_later(call *c, const kept_plan *kept)
+{
+    const note *n = kept->note;
+    for (int i = 0; i < c->count; i++) {
+        attn_input slot = n->views[i].slot;
+        if (slot.data != ATTN_EMPTY) slot.data = c->views[i].data ? c->views[i].data : ATTN_LATER;
+        bind(c, &c->views[i], slot);
+    }
 }
 
 /* What a caller gets for an output: the array that it passed, or one of the library that q comes from. */
@@ -274,6 +301,7 @@ PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count
 {
     call c;
     c.count = 0;
+    c.held = NULL;
     PyObject *made = call_parse(&c, module, args, count, 0) ? NULL : run(&c);
     views_release(&c);
     return made;

@@ -11,6 +11,7 @@
  *      fit.c       do the arrays have the shapes that the plan expects?
  *      compute.c   one call, from keywords to arrays
  *      describe.c  the plan of a call as a dictionary
+ *      schedule.c  the schedule of a step
  *
  * What tensors there are, in which operations, with which axes and types, is read from attn_tensor_describe, so every tensor of
  * attn.h can be passed, under its name there.
@@ -24,6 +25,9 @@
 #include <string.h>
 
 #include <attn/attn.h>
+#include <attn/schedule.h>
+
+#include "common/plans.h"
 
 #define TENSOR(name) ((int)((offsetof(attn_tensors, name) - offsetof(attn_tensors, q)) / sizeof(attn_input)))
 enum { TENSORS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), WORDS = 8 };
@@ -90,6 +94,7 @@ typedef struct call {
     int align_given;
     int rank;                    /* of q */
     int64_t tokens_q, tokens_kv; /* packed sequences: of all of them */
+    PyObject *held;              /* the memory of a schedule; a reference */
     int place[TENSORS];          /* 1 + the view of a tensor, or 0 */
     int count;
     view views[TENSORS];
@@ -122,6 +127,8 @@ axes_layout axes_layout_of(const call *c, const tensor_row *row);
 /* The most axes that an array may have, as long as it is not known whether keys are packed. */
 int axes_most(const call *c, const tensor_row *row);
 attn_input axes_slot(const call *c, const view *v);
+/* Of a tensor whose first axis is that of packed tokens, as many as there are; -1 of others. */
+int64_t axes_tokens(const call *c, int number);
 
 /* sizes.c */
 int sizes_of_data(call *c); /* what depends on numbers in arrays, so is found in every call */
@@ -139,6 +146,12 @@ PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t coun
 int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, int describes);
 /* Plans, with the types and strides of all tensors, and checks all shapes.  allocated[i]: view i is to be allocated. */
 attn_plan *call_plan(call *c, const char *allocated);
+/* The plan that this thread keeps for such a call, held (kept_release). */
+kept_plan *call_kept(call *c);
+/* Fills in its tensors, those without memory as ones whose memory is not known. */
+void call_bind_later(call *c, const kept_plan *kept);
+PyObject *core_schedule(PyObject *module, PyObject *const *args, Py_ssize_t count);
+int schedule_take(call *c, PyObject *value); /* the keyword schedule of an execution */
 PyObject *core_sentence(PyObject *module, PyObject *text);
 /* Raises the exception of an error, in the words of Python; forward: of attention, whose o is the keyword out. */
 PyObject *core_fail(state *s, attn_error *error, int forward);

@@ -57,6 +57,7 @@ PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t coun
 {
     call c;
     c.count = 0;
+    c.held = NULL;
     PyObject *made = call_parse(&c, module, args, count, 1) ? NULL : describe(&c);
     views_release(&c);
     return made;

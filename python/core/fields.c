@@ -162,6 +162,7 @@ static const field fields[] = {
     SPECIAL("window", set_window),
     SPECIAL("scale", set_scale),
     SPECIAL("origin", set_origin),
+    SPECIAL("schedule", schedule_take),
     AT(REAL, "softcap", problem.score.softcap),
     AT(REAL, "dropout", problem.dropout.probability),
     AT(WORD64, "seed", more.dropout_seed),

@@ -106,6 +106,8 @@ static PyMethodDef methods[] = {
      "compute(op, layout, more, names, *values): an operation of attn.h over arrays"},
     {"describe", (PyCFunction)(void (*)(void))core_describe, METH_FASTCALL,
      "describe(op, layout, more, names, *values): the plan of compute, where (shape, dtype) may stand for an array"},
+    {"schedule", (PyCFunction)(void (*)(void))core_schedule, METH_FASTCALL,
+     "schedule(options, op, layout, more, names, *values): the schedule of a step, in a capsule"},
     {"sentence", core_sentence, METH_O,
      "sentence(text): an error's sentence of the library with the names of Python (common/words.def)"},
     {NULL, NULL, 0, NULL},

@@ -278,4 +278,5 @@ void views_release(call *c)
         if (c->views[i].buffer.obj) PyBuffer_Release(&c->views[i].buffer);
         Py_XDECREF(c->views[i].owner);
     }
+    Py_XDECREF(c->held);
 }

@@ -15,12 +15,13 @@ from ._page import Page, view
 from ._picture import Picture, plot
 from ._plan import Plan, PlanOptions, Spec, explain
 from ._product import product, product_workspace_size
+from ._schedule import Prefix, Schedule, ScheduledItem, ScheduleDescription
 from ._types import convert, dtype_name, dtype_size
 
 __version__ = version()
 __all__ = [
-    "Check", "ForwardOptions", "Kernel", "Layer", "MergeGradients", "Merged", "Options", "Page", "Picture", "Plan", "PlanOptions", "Problem",
-    "Record", "Rows", "Spec", "Tensor", "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward",
+    "Check", "ForwardOptions", "Kernel", "Layer", "MergeGradients", "Merged", "Options", "Page", "Picture", "Plan", "PlanOptions",
+    "Prefix", "Problem", "Record", "Rows", "Schedule", "ScheduleDescription", "ScheduledItem", "Spec", "Tensor", "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward",
     "bilinear", "cache", "capture", "check", "convert", "convolution", "cost", "cpu", "distributed", "dlpack", "dtype_name", "dtype_size",
     "explain", "files", "hopfield", "jvp", "kernels", "latent", "layers", "linear", "masks", "merge", "merge_backward", "plot",
     "positions", "product", "product_workspace_size", "seq2seq", "tensors", "version", "view",

@@ -18,7 +18,7 @@ CODES: dict[int, tuple[int, type[np.generic]]] = {
 }
 READ_ONLY = 1  # a flag of DLManagedTensorVersioned
 
-_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
 _deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
@@ -50,7 +50,7 @@ BEFORE = b"dltensor", _Managed, b"used_dltensor"
 def _opened(capsule: Any) -> tuple[Any, bytes]:
     """The struct in a capsule, and the name of a used one."""
     name, kind, used = VERSIONED if _is_valid(capsule, VERSIONED[0]) else BEFORE
-    return kind.from_address(_get_pointer(capsule, name)), used
+    return kind.from_address(capsule_pointer(capsule, name)), used
 
 
 class _Owner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
 from ._callbacks import Rows, Tile
+from ._schedule import Schedule
 
 ArrayLike = Any  #: an array of any library, or what numpy.asarray takes
 Causal = bool | Literal["top-left", "bottom-right"]
@@ -80,6 +81,8 @@ class ForwardOptions(Options, total=False):
     k_scale: ArrayLike
     v_scale: ArrayLike
     k_tail: ArrayLike  #: [B, Hkv, 64, D] of float16, where k is Blocks of q4_1c: the last keys of each entry (cache.Cache)
+
+    schedule: Schedule  #: of this step, by Plan.schedule of a plan of the same sizes
 
     # Few queries that see some of very many keys: libattn.choose makes the lists.
     block_heads: bool | int  #: block_starts has lists for each batch entry and key head, [B * Hkv * ceil(Sq/block_q) + 1]

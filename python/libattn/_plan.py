@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Sequence, Unpack
 
 import numpy as np
 
-from . import _abi, _arrays, _callbacks, _core, _native
+from . import _abi, _arrays, _callbacks, _core, _native, _schedule
 from ._attention import further_results
 from ._blocks import FORMATS, NAMES, Blocks
+from ._introspection import tensors
 from ._options import ArrayLike, ForwardOptions, Problem
+from ._schedule import Prefix, Schedule
 
 Operation = Literal["forward", "backward", "jvp", "double_backward"]
 OPERATIONS: dict[str, int] = {
     "forward": _abi.ATTN_FORWARD, "backward": _abi.ATTN_BACKWARD, "jvp": _abi.ATTN_JVP, "double_backward": _abi.ATTN_DOUBLE_BACKWARD,
 }
+READ = ("cu_seqlens_q", "cu_seqlens_kv", "lengths_kv", "page_starts", "lengths_last_page", "offset_q", "block_starts")  # by schedules
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Plan:
                and have all results that those always have.  Name others in `arrays`: arrays={"grad_sink": True}
     options    as in libattn.attention; any array may be given as libattn.Spec(shape, dtype)
 
+    With the layout "thd", the tokens of an execution may be fewer or more than those of the plan, and so may the entries of page_index
+    and block_index: a plan for the steps of an engine has the longest sequences as len_q and len_kv, or as the width of page_table.
+
     Raises what attention raises for the same problem, before there is any data.  A plan may be executed by any number of threads at
     once.  Shapes alone are assumed to be of arrays in C order.
     """
@@ -75,6 +81,8 @@ class Plan:
             raise ValueError(f"op is {op!r}; known: {', '.join(OPERATIONS)}")
         self.op = op
         given: dict[str, Any] = dict(options)
+        if given.get("schedule") is not None:
+            raise TypeError("schedule is set; a plan is made before its schedules, which execute takes")
         self._layout: Any = given.pop("layout", "bhsd")
         given = {**further_results(given), **given.pop("arrays", {})}
         given.pop("arrays", None)
@@ -94,15 +102,71 @@ class Plan:
             setattr(self, name, value)
         self._fixed = {name: x for name, x in keywords.items() if name not in self.inputs and name not in self.outputs}
         self._keywords = list(keywords)
+        self._free = {row.name for row in tensors() if row.name in self.inputs and self._is_free(row.name, row.axes)}
+
+    def _is_free(self, name: str, axes: tuple[str, str, str, str]) -> bool:
+        """Whether the first axis of an input is counted by other inputs: tokens of packed sequences, entries of lists."""
+        if name in ("page_index", "block_index"):
+            return True
+        packed = axes[2] == "query" or (axes[2] == "key" and "cu_seqlens_kv" in self.inputs)
+        return self._layout == "thd" and packed and axes[3] not in ("key", "list")
+
+    def schedule(
+        self, *, prefixes: Sequence[Prefix | tuple[int, int, int]] = (), nodes: int = 0, entry_nodes: ArrayLike | None = None,
+        worker_nodes: ArrayLike | None = None, **arrays: ArrayLike,
+    ) -> Schedule:
+        """The schedule of one step: what executions with it take is that of the tokens that exist.  It takes microseconds.
+
+        arrays        inputs of the plan by name.  Of cu_seqlens_q, cu_seqlens_kv, lengths_kv, page_starts, lengths_last_page, offset_q and,
+                      with block_heads, block_starts, those that the plan has are needed, and read; others are not
+        prefixes      what batch entries in a row share at their beginning, a libattn.Prefix for each.  Keys and values of one are read
+                      once for all its entries that decode.  Two have no entries in common, or those of the later one are among those of
+                      the earlier one, and its keys are no fewer
+        nodes         how many nodes of memory (NUMA) there are, 1 to 64; 0: none is told apart
+        entry_nodes   [batch], with nodes: the node of each entry's pages, or -1 where they are on none
+        worker_nodes  the node of each thread; None: each asks the system when it begins
+
+        Results have the same bits with any of these, and claims that are not true cost time only.  Raises ValueError for lengths that
+        attention rejects, prefixes that break the rules and nodes that there are not, NotImplementedError for plans of other operations
+        than "forward", of lengths_q and of an origin, and TypeError for an array that is missing or that the plan does not have.
+        """
+        given = dict(arrays)
+        for name in READ:
+            if name in self.inputs and given.get(name) is None and (name != "block_starts" or self._fixed.get("block_heads")):
+                raise TypeError(f"{name} is missing; the plan was made with it")
+        for name, x in given.items():
+            if name not in self.inputs:
+                raise TypeError(f"{name} is set; the plan was made without it")
+            self._check(name, x)
+        shapes = {name: _pair(self._of_step(name, spec, given)) for name, spec in self.inputs.items()}
+        keywords = {**self._fixed, **shapes, **{name: True for name in self.outputs}}
+        addresses = {name: 1 for name in _callbacks.KINDS if keywords.get(name) is not None}
+        ordered = {name: keywords[name] for name in self._keywords if name in keywords}
+        shape = self.inputs["q"].shape
+        batch = self.inputs["cu_seqlens_q"].shape[0] - 1 if self._layout == "thd" else shape[0] if len(shape) == 4 else 1
+        return _schedule.make(
+            OPERATIONS[self.op], self._layout, {**ordered, **addresses}, self.threads, batch, prefixes, nodes, entry_nodes, worker_nodes,
+        )
+
+    def _of_step(self, name: str, spec: Spec, given: dict[str, Any]) -> Any:
+        """An array of the step, or the shape of one: with as many tokens as there are."""
+        if given.get(name) is not None:
+            return given[name]
+        starts = "cu_seqlens_kv" if name in ("k", "v", "k_scale", "v_scale") else "cu_seqlens_q"
+        if name not in self._free or given.get(starts) is None:
+            return spec
+        ends = _arrays.asarray(given[starts], starts)
+        return Spec((max(int(ends[-1]), 0) if ends.size else 0, *spec.shape[1:]), spec.dtype)
 
     def execute(self, q: ArrayLike, k: ArrayLike, v: ArrayLike, **arrays: ArrayLike) -> Any:
         """The results for these arrays: all inputs of the plan, by their names, and outputs to write to where wanted.
 
-        `seed` and `dropout_offset` may be given too.  Returns what the plan's operation returns.  Raises TypeError for an array that
-        the plan does not have or that is missing, ValueError for another shape or type than the plan's.
+        `seed`, `dropout_offset` and `schedule`, of this step, may be given too.  Returns what the plan's operation returns.  Raises
+        TypeError for an array that the plan does not have or that is missing, ValueError for another shape or type than the plan's, and
+        for a schedule of other lengths or of a plan that cuts the work otherwise.
         """
         given: dict[str, Any] = {"q": q, "k": k, "v": v, **arrays}
-        extra = {name: given.pop(name) for name in ("seed", "dropout_offset") if name in given}
+        extra = {name: given.pop(name) for name in ("seed", "dropout_offset", "schedule") if name in given}
         for name in self.inputs:
             if name not in given:
                 raise TypeError(f"{name} is missing; the plan was made with it")
@@ -116,7 +180,8 @@ class Plan:
     def _check(self, name: str, x: Any) -> None:
         spec = self.inputs[name]
         shape, dtype = (x.shape, x.format) if isinstance(x, Blocks) else (lambda a: (a.shape, a.dtype))(_arrays.asarray(x, name))
-        if shape != spec.shape:
+        first = 1 if name in self._free and len(shape) == len(spec.shape) else 0
+        if shape[first:] != spec.shape[first:]:
             raise ValueError(f"{name} has the shape {shape}; the plan was made with {spec.shape}")
         if dtype != spec.dtype and (isinstance(dtype, str) or isinstance(spec.dtype, str) or {dtype.kind, spec.dtype.kind} != {"f"}):
             raise ValueError(f"{name} has the type {dtype}; the plan was made with {spec.dtype}")

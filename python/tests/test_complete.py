@@ -28,11 +28,6 @@ WITHOUT = {
     "attn_dlpack_output": "as attn_dlpack_input",
     "attn_execute_worker": "threads of Python cannot meet in a barrier of C",
     "attn_file_write_watched": "as attn_archive_write_watched",
-    "attn_schedule_describe": "as attn_schedule_make",
-    "attn_schedule_make": "attention plans for the sizes of its arrays, which are those of the step",
-    "attn_schedule_item": "as attn_schedule_make",
-    "attn_schedule_size": "as attn_schedule_make",
-    "attn_schedule_workspace_size": "as attn_schedule_make",
     "attn_unfinished_remove": "as attn_archive_write_watched",
 }
 
@@ -160,6 +155,7 @@ def test_users_reach_the_caller(name):
 @pytest.mark.parametrize("name, by", [
     ("attn_merge", "merge"), ("attn_rope_apply", "positions.Rope"), ("attn_linear_plan_destroy", "linear.Plan"),
     ("attn_pattern_set_apply", "masks.PatternSet"), ("attn_quantise", "cache.quantise"), ("attn_cpu_describe", "cpu"),
+    ("attn_schedule_item", "Schedule"),
 ])
 def test_names_that_are_found(name, by):
     assert by in offered(name)

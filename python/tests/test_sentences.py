@@ -60,9 +60,7 @@ def test_the_table_has_the_fields_that_keywords_set():
 NEVER = {
     "ATTN_LATER": "arrays have memory", "ATTN_EMPTY": "the package sets it where there are no elements", "ATTN_SCALE_VALUE": "set with the scale",
     "ATTN_VERBOSE": "an environment variable", "ATTN_INFERENCE_ONLY": "the package has everything",
-    "options.allocator": "no keyword", "call.schedule": "no keyword", "call.reserved": "always 0", "origin.reserved": "always 0", "attn_init": "chosen by name",
-    "options.nodes": "of schedules", "options.workers": "of schedules", "options.entry_nodes": "of schedules",
-    "options.worker_nodes": "of schedules", "options.prefixes": "of schedules", "options.prefix_count": "of schedules",
+    "options.allocator": "no keyword", "call.reserved": "always 0", "origin.reserved": "always 0", "attn_init": "chosen by name",
     "attn_layer_tensors": "about a seed that the package sets elsewhere",
     "shape.batch": "set by the cache", "shape.heads_kv": "as shape.batch", "shape.len_kv": "as shape.batch", "shape.len_q": "as shape.batch",
     "shape.dim_qk": "as shape.batch", "shape.dim_v": "as shape.batch", "shape.heads_q": "as shape.batch",
@@ -98,6 +96,7 @@ KINDS = {
 OTHERS = {  # values of their own
     "origin": [(0, 0, 0, 0), (9, 9, 4, 1, 1), (0, 0, 4, -1, 0)], "outputs": [["magic"], ["grad_q"], ["topk_index"], 3], "visit_rows": [3],
     "modify_scores": [3], "modify_slopes": [3, print], "out": [Q[0], Q.astype(int)],
+    "schedule": [3, object(), libattn.Plan((1, 2, 1, 8), (1, 2, 9, 8), (1, 2, 9, 8)).schedule()],
 }
 TENSORS = {row.name for row in libattn.tensors() if "forward" in row.inputs}
 NAMES = sorted({*inspect.signature(A).parameters, *typing.get_type_hints(libattn.ForwardOptions)} - {"options"})
