@@ -2,19 +2,25 @@
  * describe.c - the plan of a call as a dictionary: what attn_plan_describe says, and the arrays that the call takes and gives. */
 #include "core.h"
 
-/* A name, a type and a shape. */
+static PyObject *tuple_of(const int64_t *numbers, int count)
+{
+    PyObject *made = PyTuple_New(count);
+    for (int i = 0; made && i < count; i++) PyTuple_SetItem(made, i, PyLong_FromLongLong(numbers[i]));
+    return made;
+}
+
+/* A name, whether it is written, a type, a shape and strides. */
 static PyObject *describe_view(const call *c, const view *v, const attn_plan *plan)
 {
     attn_tensor_plan of = {.struct_size = sizeof of};
     attn_error error;
-    PyObject *shape = PyTuple_New(v->ndim);
-    if (!shape) return NULL;
-    for (int i = 0; i < v->ndim; i++) PyTuple_SetItem(shape, i, PyLong_FromLongLong(v->shape[i]));
-    if (attn_plan_tensor(plan, v->number, &of, &error)) {
-        Py_DECREF(shape);
-        return call_fail(c, &error);
-    }
-    return Py_BuildValue("(siiN)", c->state->rows_of[v->number].about.name, v->written, (int)of.dtype, shape);
+    if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c, &error);
+    PyObject *shape = tuple_of(v->shape, v->ndim), *stride = tuple_of(v->stride, v->ndim);
+    if (shape && stride)
+        return Py_BuildValue("(siiNN)", c->state->rows_of[v->number].about.name, v->written, (int)of.dtype, shape, stride);
+    Py_XDECREF(shape);
+    Py_XDECREF(stride);
+    return NULL;
 }
 
 static PyObject *describe_views(const call *c, const attn_plan *plan)

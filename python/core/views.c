@@ -144,7 +144,7 @@ static int copy(call *c, view *v)
     return 0;
 }
 
-/* A shape and a dtype in place of an array, where no data is needed. */
+/* A shape and a dtype in place of an array, where no data is needed; its strides are those of a dense one, or a third tuple. */
 static int take_shape(call *c, view *v, PyObject *x)
 {
     PyObject *shape = PyTuple_GetItem(x, 0), *dtype = PyTuple_GetItem(x, 1);
@@ -175,6 +175,10 @@ static int take_shape(call *c, view *v, PyObject *x)
         }
         for (int i = 0; i < v->ndim - 1; i++) v->stride[i] /= ATTN_BLOCK;
     }
+    for (int i = 0; PyTuple_Size(x) == 3 && i < v->ndim; i++) {
+        v->stride[i] = PyLong_AsLongLong(PyTuple_GetItem(PyTuple_GetItem(x, 2), i));
+        if (PyErr_Occurred()) return -1;
+    }
     if (v->dtype) return check_dtype(c, v);
     PyErr_Format(PyExc_TypeError, "%s has a type that libattn does not know", tensor_name(c, v->number));
     return -1;
@@ -182,8 +186,12 @@ static int take_shape(call *c, view *v, PyObject *x)
 
 static int is_shape(PyObject *x)
 {
-    return PyTuple_Check(x) && PyTuple_Size(x) == 2 && PyTuple_Check(PyTuple_GetItem(x, 0)) &&
-           !PyLong_Check(PyTuple_GetItem(x, 1)) && !PyTuple_Check(PyTuple_GetItem(x, 1));
+    const Py_ssize_t size = PyTuple_Check(x) ? PyTuple_Size(x) : 0;
+    if ((size != 2 && size != 3) || !PyTuple_Check(PyTuple_GetItem(x, 0)) || PyLong_Check(PyTuple_GetItem(x, 1)) ||
+        PyTuple_Check(PyTuple_GetItem(x, 1)))
+        return 0;
+    return size == 2 ||
+           (PyTuple_Check(PyTuple_GetItem(x, 2)) && PyTuple_Size(PyTuple_GetItem(x, 2)) == PyTuple_Size(PyTuple_GetItem(x, 0)));
 }
 
 /* The bytes of Blocks, and their format as the view's type. */

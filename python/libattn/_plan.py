@@ -93,8 +93,9 @@ class Plan:
         addresses = {name: 1 for name in _callbacks.KINDS if keywords.get(name) is not None}
         found = _core.describe(OPERATIONS[op], self._layout, {**keywords, **addresses}, ())
         arrays: list[Any] = found.pop("arrays")
-        names = {written: {n: Spec(shape, NAMES.get(t) or _arrays.dtype_of(t)) for n, w, t, shape in arrays if w == written} for written in (0, 1)}
+        names = {written: {n: Spec(shape, NAMES.get(t) or _arrays.dtype_of(t)) for n, w, t, shape, _ in arrays if w == written} for written in (0, 1)}
         self.inputs, self.outputs = names[0], names[1]
+        self._strides: dict[str, tuple[int, ...]] = {name: strides for name, _, _, _, strides in arrays}
         found["why"] = _core.sentence(found["why"])
         found["isa"] = _native.call("attn_isa_name", found["isa"]).decode()
         found["compute"] = _native.call("attn_dtype_name", found["compute"]).decode()
@@ -118,7 +119,8 @@ class Plan:
         """The schedule of one step: what executions with it take is that of the tokens that exist.  It takes microseconds.
 
         arrays        inputs of the plan by name.  Of cu_seqlens_q, cu_seqlens_kv, lengths_kv, page_starts, lengths_last_page, offset_q and,
-                      with block_heads, block_starts, those that the plan has are needed, and read; others are not
+                      with block_heads, block_starts, those that the plan has are needed, and read.  Of others only the strides count:
+                      that the heads of a token, or the tokens of a head, lie side by side, as in the k that the plan was made with
         prefixes      what batch entries in a row share at their beginning, a libattn.Prefix for each.  Keys and values of one are read
                       once for all its entries that decode.  Two have no entries in common, or those of the later one are among those of
                       the earlier one, and its keys are no fewer
@@ -138,7 +140,7 @@ class Plan:
             if name not in self.inputs:
                 raise TypeError(f"{name} is set; the plan was made without it")
             self._check(name, x)
-        shapes = {name: _pair(self._of_step(name, spec, given)) for name, spec in self.inputs.items()}
+        shapes = {name: self._of_step(name, spec, given) for name, spec in self.inputs.items()}
         keywords = {**self._fixed, **shapes, **{name: True for name in self.outputs}}
         addresses = {name: 1 for name in _callbacks.KINDS if keywords.get(name) is not None}
         ordered = {name: keywords[name] for name in self._keywords if name in keywords}
@@ -149,14 +151,15 @@ class Plan:
         )
 
     def _of_step(self, name: str, spec: Spec, given: dict[str, Any]) -> Any:
-        """An array of the step, or the shape of one: with as many tokens as there are."""
+        """An array of the step, or the shape of one: with as many tokens as there are, and the strides of the plan."""
         if given.get(name) is not None:
             return given[name]
         starts = "cu_seqlens_kv" if name in ("k", "v", "k_scale", "v_scale") else "cu_seqlens_q"
-        if name not in self._free or given.get(starts) is None:
-            return spec
-        ends = _arrays.asarray(given[starts], starts)
-        return Spec((max(int(ends[-1]), 0) if ends.size else 0, *spec.shape[1:]), spec.dtype)
+        shape = spec.shape
+        if name in self._free and given.get(starts) is not None:
+            ends = _arrays.asarray(given[starts], starts)
+            shape = (max(int(ends[-1]), 0) if ends.size else 0, *shape[1:])
+        return (*_pair(Spec(shape, spec.dtype)), self._strides[name])
 
     def execute(self, q: ArrayLike, k: ArrayLike, v: ArrayLike, **arrays: ArrayLike) -> Any:
         """The results for these arrays: all inputs of the plan, by their names, and outputs to write to where wanted.

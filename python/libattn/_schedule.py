@@ -89,7 +89,7 @@ class Schedule:
 
     def __repr__(self) -> str:
         of = self.describe()
-        return f"<libattn.Schedule of {of.sequences} sequences, {of.queries} queries, {of.keys} keys, {of.tasks} tasks>"
+        return f"<libattn.Schedule of {of.sequences} sequences, {of.queries} queries, {of.keys} keys>"
 
 
 def make(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The examples of docs/python.md, docs/python/, docs/distributed.md and README.md run, and print what the page says."""
+"""The examples of docs/python.md, docs/python/, docs/serving.md, docs/distributed.md and README.md run, and print what the page says."""
 import contextlib
 import importlib.util
 import io
@@ -9,7 +9,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ["docs/python.md", "docs/distributed.md", "README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/python").glob("*.md"))]
+PAGES = ["docs/python.md", "docs/serving.md", "docs/distributed.md", "README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/python").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 UNCHECKED = re.compile(r"^<!-- unchecked:[^>]*-->\n```.*?^```$", re.S | re.M)
 
