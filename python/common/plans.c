@@ -180,10 +180,14 @@ attn_status kept_execute(kept_plan *kept, const attn_tensors *tensors, attn_erro
     const entry *e = (const entry *)kept;
     const attn_schedule *schedule = tensors->call ? tensors->call->schedule : NULL;
     const size_t most = e->workspace_size, less = schedule ? attn_schedule_workspace_size(schedule) : most;
-    if (less >= most) return execute(e, most, tensors, NULL, error);
-    const attn_status status = execute(e, less, tensors, NULL, error);
-    /* This plan may have terms or outputs that the one that was scheduled lacks. */
-    return status == ATTN_ERR_MEMORY ? execute(e, most, tensors, NULL, error) : status;
+    size_t size = less < most ? less : most;
+    attn_status status = execute(e, size, tensors, NULL, error);
+    /* This plan may have terms or outputs that the one that was scheduled lacks, and need more. */
+    while (status == ATTN_ERR_MEMORY && size < most) {
+        size = size == 0 || size > most / 2 ? most : 2 * size;
+        status = execute(e, size, tensors, NULL, error);
+    }
+    return status;
 }
 
 attn_status kept_execute_linear(kept_plan *kept, const attn_linear_tensors *tensors, attn_error *error)

@@ -79,4 +79,10 @@ def cells(blocks: Blocks, name: str) -> Array:
 
 def blocks_slot(kind: type[ctypes.Structure], blocks: Blocks, axes: Sequence[int] | None = None) -> Any:
     """An attn_input or attn_output over blocks, whose data the caller keeps alive."""
-    return slot(kind, cells(blocks, "blocks"), axes, FORMATS[blocks.format])
+    array = cells(blocks, "blocks")
+    made = slot(kind, array, axes, FORMATS[blocks.format])
+    if array.size:  # also of one block, so that values that are the first block of keys have the strides of these
+        if made.stride[0] == _abi.ATTN_BROADCAST:
+            made.stride[0] = 0
+        made.stride[array.ndim - 1 if axes is None else axes[-1]] = 1
+    return made

@@ -56,6 +56,15 @@ def bytes_of(rows: Array | Blocks) -> Array:
     return rows.data if isinstance(rows, Blocks) else rows
 
 
+def channels(rows: Array | Blocks, count: int) -> Array | Blocks:
+    """The first channels, in the same memory."""
+    if not isinstance(rows, Blocks):
+        return rows[..., :count]
+    if count % BLOCK:
+        raise ValueError(f"dtype is {rows.format}, and values are {count} of the channels; blocks need a multiple of {BLOCK}")
+    return Blocks(rows.data[..., :count // BLOCK * SIZES[rows.format]], rows.format)
+
+
 def zeros(shape: tuple[int, ...], dtype: Any) -> Array | Blocks:
     if not (isinstance(dtype, str) and dtype in FORMATS):
         return np.zeros(shape, np.dtype(dtype))

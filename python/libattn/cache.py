@@ -73,7 +73,8 @@ class Cache(Fixed):
 
     k            [batch, heads, capacity, dim_qk], in pages [pages, heads, page_size, dim_qk]: of float32, float16, bfloat16, int8,
                  float8_e4m3fn or float8_e5m2 (ml_dtypes), Blocks, or all of float64
-    v            [batch, heads, capacity, dim_v], in pages [pages, heads, page_size, dim_v]: likewise
+    v            [batch, heads, capacity, dim_v], in pages [pages, heads, page_size, dim_v]: likewise.  It may be the first channels of k,
+                 in the same memory (latents): then they are written with the keys, and new tokens have no v
     lengths      [batch] of int64: tokens in the cache; appending adds to them
     page_table   [batch, pages of a sequence] of int64 or int32: token j of entry b is token j % page_size of page
                  page_table[b, j // page_size].  The pages that a call writes to must be distinct, which is not checked
@@ -181,17 +182,27 @@ class Cache(Fixed):
         """The type of new tokens, if that must be the cache's."""
         return np.float64 if kind_of(self.k) == "float64" else None
 
+    @property
+    def _v_is_k(self) -> bool:
+        return bytes(self._cache.v) == bytes(self._cache.k) and bytes_of(self.k).size > 0
+
+    def _values(self, v: Any) -> Array | None:
+        if (v is None) != self._v_is_k:
+            raise ValueError("v is missing" if v is None else "v is set, and the cache's v is its k; the values are the first channels of k")
+        return None if v is None else floats(v, "v", self._exact)
+
     def _tokens(self, k: Any, v: Any, lengths: Any) -> tuple[Any, list[Array]]:
         """The attn_cache_tokens, and its arrays."""
-        keys, values = floats(k, "k", self._exact), floats(v, "v", self._exact)
+        keys, values = floats(k, "k", self._exact), self._values(v)
         if keys.ndim != 4:
             raise ValueError(f"k has {keys.ndim} axes; it must have four, [batch, heads, len, dim_qk]")
         shape = (self.batch, self.heads, keys.shape[2])
         exactly(keys, "k", (*shape, self.k.shape[3]), "[batch, heads, len, dim_qk]")
-        exactly(values, "v", (*shape, self.v.shape[3]), "[batch, heads, len, dim_v]")
-        tokens = _native.struct(_abi.attn_cache_tokens, len=keys.shape[2])
-        tokens.k, tokens.v = input_slot(keys), input_slot(values)
-        kept = [keys, values]
+        tokens, kept = _native.struct(_abi.attn_cache_tokens, len=keys.shape[2]), [keys]
+        tokens.k = input_slot(keys)
+        if values is not None:
+            kept.append(exactly(values, "v", (*shape, self.v.shape[3]), "[batch, heads, len, dim_v]"))
+            tokens.v = input_slot(values)
         if lengths is not None:
             kept.append(exactly(integers(lengths, "lengths"), "lengths", (self.batch,), "[batch]"))
             tokens.lengths = input_slot(kept[-1], (0,))
@@ -199,16 +210,17 @@ class Cache(Fixed):
 
     def _packed(self, k: Any, v: Any, lengths: Any, slots: Any, positions: Any, cu_seqlens: Any) -> tuple[Any, list[Array]]:
         """The same for tokens with slots or cu_seqlens, in the layout of engines."""
-        keys, values = floats(k, "k", self._exact), floats(v, "v", self._exact)
+        keys, values = floats(k, "k", self._exact), self._values(v)
         if keys.ndim != 3:
             how = "cu_seqlens" if slots is None else "slots"
             raise ValueError(f"k has {keys.ndim} axes; with {how} it must have three, [tokens, heads, dim_qk]")
         count = len(keys)
         exactly(keys, "k", (count, self.heads, self.k.shape[3]), "[tokens, heads, dim_qk]")
-        exactly(values, "v", (count, self.heads, self.v.shape[3]), "[tokens, heads, dim_v]")
-        kept = [keys, values]
-        tokens = _native.struct(_abi.attn_cache_tokens, len=count)
-        tokens.k, tokens.v = input_slot(keys, (2, 1, 3)), input_slot(values, (2, 1, 3))
+        tokens, kept = _native.struct(_abi.attn_cache_tokens, len=count), [keys]
+        tokens.k = input_slot(keys, (2, 1, 3))
+        if values is not None:
+            kept.append(exactly(values, "v", (count, self.heads, self.v.shape[3]), "[tokens, heads, dim_v]"))
+            tokens.v = input_slot(values, (2, 1, 3))
         each: dict[str, tuple[Any, int, str]] = {
             "slots": (slots, count, "[tokens]"), "positions": (positions, count, "[tokens]"), "lengths": (lengths, self.batch, "[batch]"),
             "cu_seqlens": (cu_seqlens, self.batch + 1, "[batch + 1]"),
@@ -220,13 +232,13 @@ class Cache(Fixed):
         return tokens, kept
 
     def append(
-        self, k: Any, v: Any, lengths: Any = None, *, slots: Any = None, positions: Any = None, cu_seqlens: Any = None,
+        self, k: Any, v: Any = None, lengths: Any = None, *, slots: Any = None, positions: Any = None, cu_seqlens: Any = None,
         **options: Unpack[Execution],
     ) -> None:
         """Token t of entry b becomes key lengths[b] + t, rotated if there is a rope and rounded once to the cache's type, and the cache's
         lengths grow.
 
-        k [batch, heads, len, dim_qk] and v [batch, heads, len, dim_v] are of any float type.  lengths [batch]: how many of the `len`
+        k [batch, heads, len, dim_qk] and v [batch, heads, len, dim_v] (None: the cache's v is its k) are of any float type.  lengths [batch]: how many of the `len`
         tokens are real; None: all.
 
         With slots, tokens are packed as engines have them, k [tokens, heads, dim_qk] and v [tokens, heads, dim_v], and each says where it
@@ -254,7 +266,7 @@ class Cache(Fixed):
         del kept  # until here
 
     def attend(
-        self, q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, softcap: float | None = None,
+        self, q: Any, k: Any, v: Any = None, lengths: Any = None, *, scale: float | None = None, softcap: float | None = None,
         temperature: float | None = None, window: int | tuple[int | None, int | None] | None = None, alibi_slopes: Any = None,
         sink: Any = None, return_lse: bool = False, out: Any = None, **options: Unpack[Execution],
     ) -> Any:
@@ -439,6 +451,7 @@ class Cache(Fixed):
                 source = self._places(b, chosen[b, :, :counts[b]])
                 target = self._places(b, np.broadcast_to(np.arange(counts[b]), (self.heads, counts[b])))
                 scales = [scale for scale in (self.k_scale, self.v_scale) if scale is not None and not is_given(scale)]
-                for array in (bytes_of(self.k), bytes_of(self.v), *scales):
+                rows = [bytes_of(self.k)] if self._v_is_k else [bytes_of(self.k), bytes_of(self.v)]
+                for array in (*rows, *({id(one): one for one in scales}).values()):
                     array[target] = array[source]
                 self.lengths[b] = counts[b]

@@ -15,6 +15,7 @@ import numpy as np
 from . import _abi, _modules, _native
 from ._arguments import integer, real
 from ._modules import Counts, Forward, Gradients, Module, Weight
+from ._stored import channels, zeros
 from .cache import Cache
 from .files import Archive, Path
 from .layers import Options, check_rope, put_rope
@@ -131,11 +132,11 @@ class Latent(Module):
         return _modules.decode(self, cache, (query, key), options, out, outputs, only_cached)
 
     def cache(self, batch: int, capacity: int, *, dtype: Any = None) -> Cache:
-        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16 or bfloat16 (float64 for a layer of
-        float64); None: of the layer's type."""
+        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16 or "q8_0", "q4_0" or "q4_1"
+        (cache.Blocks; float64 for a layer of float64); None: of the layer's type."""
         sizes = integer(batch, "batch", 0), integer(capacity, "capacity", 0)
-        latents = np.zeros((sizes[0], 1, sizes[1], self.rank + self.dim_rotary), self.dtype if dtype is None else dtype)
-        return Cache(latents, latents[..., :self.rank], np.zeros(sizes[0], np.int64))
+        latents = zeros((sizes[0], 1, sizes[1], self.rank + self.dim_rotary), self.dtype if dtype is None else dtype)
+        return Cache(latents, channels(latents, self.rank), np.zeros(sizes[0], np.int64))
 
     def _weights(self, options: Mapping[str, Any]) -> dict[str, Weight]:
         d, h, c, cv, rotary = self.dim_model, self.heads, self.head_dim, self.head_dim_v, self.dim_rotary

@@ -201,11 +201,13 @@ class Layer(Module):
         """
         return _modules.decode(self, cache, (query, key, value), options, out, outputs, only_cached)
 
-    def cache(self, batch: int, capacity: int, *, dtype: Any = None, page_size: int | None = None) -> Cache:
-        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16 or int8 (float64 for a
-        layer of float64); None: of the layer's type."""
+    def cache(
+        self, batch: int, capacity: int, *, dtype: Any = None, v_dtype: Any = None, page_size: int | None = None,
+    ) -> Cache:
+        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16, int8 or float8, or "q8_0",
+        "q4_0" or "q4_1" (cache.Blocks; float64 for a layer of float64); None: of the layer's type.  v_dtype: None: as dtype."""
         kind, keys = self.dtype if dtype is None else dtype, self._key_dim(self.options)
-        return Cache.empty(batch, self.heads_kv, capacity, keys, self.head_dim_v, dtype=kind, page_size=page_size)
+        return Cache.empty(batch, self.heads_kv, capacity, keys, self.head_dim_v, dtype=kind, v_dtype=v_dtype, page_size=page_size)
 
     def group_heads(self, groups: int) -> Layer:
         """A layer with fewer heads of keys and values: head g is the mean of heads g*n .. g*n+n-1 of this one, n = heads_kv / groups

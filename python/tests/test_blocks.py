@@ -303,11 +303,50 @@ def test_your_memory():
     assert v[:, :, :3].numpy().tobytes() == quantise(V[:, :, :3], "q4_1").data.tobytes() and not k[:, :, 3:].any()
 
 
+@pytest.mark.parametrize("form", ["float32", "float16", "int8", *ROWS])
+@pytest.mark.parametrize("page_size", [None, 16])
+def test_values_in_keys(form, page_size):
+    """Latents: the values are the first channels of the keys, in the same memory, and are written with them."""
+    x = RANDOM.standard_normal((B, 1, N, D)).astype("f4")
+    plain = Cache.empty(B, 1, N, D, dtype=form, page_size=page_size)
+    k = plain.k
+    v = Blocks(k.data[..., :SIZES[form]], form) if isinstance(k, Blocks) else k[..., :DV]
+    kept = Cache(k, v, plain.lengths, page_table=plain.page_table, k_scale=plain.k_scale, v_scale=plain.k_scale)
+    kept.append(x[:, :, :40])
+    o = kept.attend(Q[:, :, :3], x[:, :, 40:43], invariant=True)
+    kept.append(x[:, :, 43:50].swapaxes(1, 2).reshape(14, 1, D), cu_seqlens=[0, 7, 14])
+    assert kept.lengths.tolist() == [50, 50]
+    stored = quantise(x, form if form in ROWS else "i8")
+    exact = x.astype(form).astype("f4") if form.startswith("f") else dequantise(stored)
+    want = libattn.attention(Q, exact[:, :, :43], np.ascontiguousarray(exact[:, :, :43, :DV]), causal=True, invariant=True)
+    assert np.allclose(o, want, rtol=1e-5, atol=1e-5) if form == "int8" else (o == want).all()
+    keep = np.array([[4, 0, 2], [1, 3, 0]])
+    kept.evict(keep)
+    o = libattn.attention(Q, kept.k, kept.v, causal=True, **kept.arguments())
+    chosen = np.take_along_axis(exact, keep[:, None, :, None], 2)
+    assert np.allclose(o, libattn.attention(Q, chosen, np.ascontiguousarray(chosen[..., :DV]), causal=True), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="v is set, and the cache's v is its k; the values are the first channels of k"):
+        kept.append(x[:, :, :1], x[:, :, :1, :DV])
+    with pytest.raises(ValueError, match="^v is missing$"):
+        Cache.empty(B, 1, N, D, DV).append(x[:, :, :1])
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_latent_layers(form):
+    layer = libattn.latent.Latent(48, 2, rank=32, dim_rotary=32).initialise(seed=1)
+    x = RANDOM.standard_normal((1, 40, 48)).astype("f4")
+    want = layer.decode(layer.cache(1, 64), x)
+    got = layer.decode(layer.cache(1, 64, dtype=form), x)
+    assert 0 < abs(got - want).max() < (0.05 if form == "q8_0" else 0.5) * abs(want).max()
+    with pytest.raises(ValueError, match=f"dtype is {form}, and values are 24 of the channels; blocks need a multiple of 32"):
+        libattn.latent.Latent(48, 2, rank=24, dim_rotary=8).cache(1, 64, dtype=form)
+
+
 def test_layers():
     layer = libattn.layers.Layer(64, 2).initialise(seed=1)
     x = RANDOM.standard_normal((1, 40, 64)).astype("f4")
     want = layer.decode(layer.cache(1, 64), x)
-    got = layer.decode(Cache.empty(1, 2, 64, 32, dtype="q8_0", v_dtype="q8_0"), x)
+    got = layer.decode(layer.cache(1, 64, dtype="q8_0", v_dtype="float16"), x)
     assert 0 < abs(got - want).max() < 0.05 * abs(want).max()
     with pytest.raises(NotImplementedError, match="the cache's k is q4_1c; keys by channel are not there yet in layers"):
         layer.decode(Cache.empty(1, 2, 64, 32, dtype="q4_1c", v_dtype="float32"), x)

@@ -56,7 +56,7 @@ def test_against_one_sequence_at_a_time():
     counts, lengths = STEPS[1]
     q, arrays = step_of(counts, lengths)
     o = plan.execute(q, *PAGES, **arrays, schedule=plan.schedule(**arrays, prefixes=[(0, 3, 64)]))
-    for b, (count, length) in enumerate(zip(counts, lengths)):
+    for b, length in enumerate(lengths):
         k, v = (x[TABLE[b]].reshape(1, -1, HKV, D)[:, :length] for x in PAGES)
         rows = slice(arrays["cu_seqlens_q"][b], arrays["cu_seqlens_q"][b + 1])
         assert np.allclose(o[rows], libattn.attention(q[None, rows], k, v, layout="bshd", causal=True)[0], rtol=1e-5, atol=1e-5)
@@ -157,6 +157,17 @@ def test_workspace_is_that_of_the_step():
     assert step.describe().workspace_bytes < 2**24
     o = plan.execute(np.ones((64, 32, 64), "f4"), pages, pages, **arrays, schedule=step)
     assert not o.any()
+
+
+def test_plans_that_need_more_workspace():
+    """Another plan may have outputs, or types that have to be converted, for which the workspace of the schedule is too small."""
+    q, arrays = step_of(*STEPS[0])
+    step = plan_of(outputs=["row_max"]).schedule(**arrays)
+    options = {"layout": "thd", "causal": True, "len_q": MOST, "threads": 2, "outputs": ["row_max", "topk_index"], "topk": 3, **arrays}
+    wide = plan_of(outputs=["row_max", "topk_index"], topk=3).schedule(**arrays)
+    assert wide.describe().workspace_bytes > step.describe().workspace_bytes
+    for a, b in zip(libattn.attention(q, *PAGES, **options, schedule=step), libattn.attention(q, *PAGES, **options), strict=True):
+        assert (a == b).all()
 
 
 # ---- lifetime and threads
