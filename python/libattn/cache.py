@@ -145,9 +145,6 @@ class Cache(Fixed):
         for name, scale in scales.items():
             if scale is not None:
                 setattr(self._cache, name, output_slot(scale, (0, 1, 2)))
-                if is_given(scale):
-                    step = [0 if size == 1 else stride // 4 for size, stride in zip(scale.shape, scale.strides)]
-                    getattr(self._cache, name).stride[:] = [*step, 1]
 
     @classmethod
     def empty(

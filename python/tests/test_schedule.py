@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Schedules: the steps of an engine, with the bits that they have without, less memory, and the errors of other steps."""
+import pathlib
+import resource
 import threading
 
 import numpy as np
@@ -153,10 +155,28 @@ def test_workspace_is_that_of_the_step():
                         lengths_kv=Spec((64,), np.dtype("i4")), page_table=Spec(table.shape, np.dtype("i4")))
     assert plan.workspace_bytes > 2**30
     arrays = {"cu_seqlens_q": np.arange(65, dtype="i4"), "lengths_kv": np.full(64, 20, "i4"), "page_table": table}
-    step = plan.schedule(**arrays)
+    step, q = plan.schedule(**arrays), np.ones((64, 32, 64), "f4")
     assert step.describe().workspace_bytes < 2**24
-    o = plan.execute(np.ones((64, 32, 64), "f4"), pages, pages, **arrays, schedule=step)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + 2**29, before[1]))
+    try:
+        o = plan.execute(q, pages, pages, **arrays, schedule=step)
+        with pytest.raises(MemoryError):
+            plan.execute(q, pages, pages, **arrays)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
     assert not o.any()
+
+
+def test_one_plan_serves_all_steps(capfd, monkeypatch):
+    """Whatever number of tokens they have."""
+    plan = plan_of(threads=1)
+    monkeypatch.setenv("ATTN_VERBOSE", "1")  # a line for each plan
+    for count in range(2, 20):
+        q, arrays = step_of([count, 1, 0, 0, 1], [300, 200, 10, 10, 10])
+        plan.execute(q, *PAGES, **arrays, schedule=plan.schedule(**arrays))
+    assert capfd.readouterr().err.count("\n") == 1
 
 
 def test_plans_that_need_more_workspace():
