@@ -8,7 +8,8 @@
 All run in one process, alternately, on the same numbers and with the same number of threads (the process is bound to as many cores).
 PyTorch gets [batch, head, token, channel], ONNX Runtime and JAX [batch, token, head, channel], their preferred layouts; libattn is
 timed on both.  Results are compared before anything is timed, and a candidate with different results is not timed.  The packages are
-installed into an environment of the script's own, build/peers, in the versions below.
+installed into an environment of the script's own, build/peers, in the versions below.  Batches of an inference engine are another
+suite, bench/serving.py, which shares all but the cases and the candidates.
 """
 import argparse
 import importlib
@@ -22,12 +23,17 @@ import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 HOME = TOP / "build" / "peers"
+HEADER = TOP / "include/attn/schedule.h"  # which includes attn.h
 PACKAGES = {
     "numpy": ["numpy==2.4.6"],
     "torch": ["torch==2.13.0+cpu", "--extra-index-url", "https://download.pytorch.org/whl/cpu"],
-    "onnxruntime": ["onnxruntime==1.31.1", "onnx==1.23.2"],
+    "onnxruntime": ["onnxruntime==1.32.0", "onnx==1.23.2"],
     "jax": ["jax==0.10.2", "jaxlib==0.10.2"],
+    "ggml": ["libggml-python==0.20.2.post1"],
 }
+
+
+BOUNDS = {"f32": 1e-4, "f16": 4e-3, "bf16": 3e-2}  # of differences (below) between results that count as the same
 
 
 class Skip(Exception):
@@ -40,7 +46,7 @@ class Case:
     def __init__(self, name, words, batch=1, heads=8, heads_kv=None, len_q=2048, len_kv=None, dim=64, dtype="f32", causal=False, backward=False):
         self.name, self.words, self.batch, self.heads, self.heads_kv = name, words, batch, heads, heads_kv or heads
         self.len_q, self.len_kv, self.dim, self.dtype = len_q, len_kv or len_q, dim, dtype
-        self.causal, self.backward = causal, backward
+        self.causal, self.backward, self.bound = causal, backward, BOUNDS[dtype]
 
     def flops(self):
         n, m = self.len_q, self.len_kv
@@ -315,6 +321,18 @@ CONTENDERS = {
 }
 BY_TOKEN = ("ORT MHA", "JAX")  # the others are compared with libattn on tensors by head
 
+
+class Suite:
+    """What a script measures: its cases, the candidates for them, and what they are compared with."""
+
+    def __init__(self, script, doc, names, cases, contenders, tensors, ours, found=dict):
+        self.script, self.doc, self.names, self.cases, self.contenders = script, doc, names, cases, contenders
+        self.tensors, self.ours = tensors, ours  # of a case; the candidate of libattn with the tensors of a peer
+        self.found = found  # versions of libraries that are not the packages'
+        used = {package for package, _ in contenders.values()}
+        self.packages = {name: words for name, words in PACKAGES.items() if name in used or name == "numpy"}
+
+
 # ---- measuring ----
 
 
@@ -323,11 +341,10 @@ def difference(ours, theirs):
     return max(float(np.max(np.abs(a - b)) / np.max(np.abs(a))) for a, b in zip(ours, theirs, strict=True))
 
 
-def prepare(case, tensors, threads, missing):
+def prepare(suite, case, threads, missing):
     """The candidates that support the case and agree, by name, and the reasons why the others do not run."""
-    ready, skipped, reference = {}, {}, None
-    bound = {"f32": 1e-4, "f16": 4e-3, "bf16": 3e-2}[case.dtype]
-    for name, (package, make) in CONTENDERS.items():
+    ready, skipped, reference, tensors = {}, {}, None, suite.tensors(case)
+    for name, (package, make) in suite.contenders.items():
         try:
             if package in missing:
                 raise Skip(f"not installed: {missing[package]}")
@@ -336,7 +353,7 @@ def prepare(case, tensors, threads, missing):
             results = read()
             reference = reference or results
             away = difference(reference, results)
-            if not away <= bound:
+            if not away <= case.bound:
                 raise Skip(f"computes something else: {away:.1e} away")
             ready[name] = call, read  # both, since one may own data that the other uses
         except Skip as skip:
@@ -377,27 +394,27 @@ def summary(values):
     return {"median": statistics.median(ordered), "best": ordered[len(ordered) // 10], "samples": len(ordered)}
 
 
-def run_case(case, threads, seconds, missing):
-    tensors = Tensors(case)
-    ready, skipped = prepare(case, tensors, threads, missing)
+def run_case(suite, case, threads, seconds, missing):
+    ready, skipped = prepare(suite, case, threads, missing)
     row = {"case": case.name, "problem": case.words, "skipped": skipped, "times": {}, "ratios": {}}
     for name, values in measure(ready, seconds).items():
         row["times"][name] = summary(values)
         row["times"][name]["gflops_best"] = case.flops() / row["times"][name]["best"] / 1e9
     for name, times in row["times"].items():
-        ours = row["times"].get("libattn, by token" if name in BY_TOKEN else "libattn")
+        ours = row["times"].get(suite.ours(name))
         if ours and not name.startswith("libattn"):
             row["ratios"][name] = {key: times[key] / ours[key] for key in ("median", "best")}
     return row
 
 
-def print_row(row):
+def print_row(suite, row):
     def cell(name):
         ratio = row["ratios"].get(name)
         return f"{ratio['median']:.2f} ({ratio['best']:.2f})" if ratio else "-"
 
-    ours = [f"{row['times'][name]['median'] * 1e3:.3g}" if name in row["times"] else "-" for name in list(CONTENDERS)[:2]]
-    print("| " + " | ".join([row["problem"], *ours, *(cell(name) for name in list(CONTENDERS)[2:])]) + " |", flush=True)
+    names = list(suite.contenders)
+    ours = [f"{row['times'][name]['median'] * 1e3:.3g}" if name in row["times"] else "-" for name in names[:2]]
+    print("| " + " | ".join([row["problem"], *ours, *(cell(name) for name in names[2:])]) + " |", flush=True)
 
 
 def find_library():
@@ -405,45 +422,47 @@ def find_library():
     return found[-1] if found else None
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description="Time libattn beside PyTorch, ONNX Runtime and JAX.", epilog="Cases: " + ", ".join(case.name for case in CASES))
+def arguments(suite):
+    known = ", ".join(case.name for case in suite.cases)
+    parser = argparse.ArgumentParser(description=suite.doc.partition("\n\n")[0], epilog=f"Cases: {known}")
     parser.add_argument("case", nargs="*", help="the cases to run (default: all)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each candidate and case (default 1)")
     parser.add_argument("--library", default=find_library(), help="libattn.so (default: the newest in build/*/lib)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args()
-    unknown = set(chosen.case) - {case.name for case in CASES}
+    unknown = set(chosen.case) - {case.name for case in suite.cases}
     if unknown:
-        parser.error(f"unknown case: {', '.join(sorted(unknown))}; known: {', '.join(case.name for case in CASES)}")
+        parser.error(f"unknown case: {', '.join(sorted(unknown))}; known: {known}")
     if not chosen.library:
         parser.error("no libattn.so in build/*/lib; build it, or say --library")
     return chosen
 
 
-def main():
-    chosen = arguments()
-    missing = enter(HOME, PACKAGES, __file__)
+def main(suite):
+    chosen = arguments(suite)
+    missing = enter(HOME, PACKAGES, suite.script)
     if "numpy" in missing:
-        print(f"peers.py: numpy could not be installed: {missing['numpy']}", file=sys.stderr)
+        print(f"{pathlib.Path(suite.script).name}: numpy could not be installed: {missing['numpy']}", file=sys.stderr)
         return 2
     threads = bind(chosen.threads)
     sys.path.insert(0, str(TOP / "bench"))
-    globals()["np"] = importlib.import_module("numpy")
-    globals()["attn"] = importlib.import_module("structs").Library(str(chosen.library), str(TOP / "include/attn/attn.h"))
+    late = {"np": importlib.import_module("numpy"), "attn": importlib.import_module("structs").Library(str(chosen.library), str(HEADER))}
+    globals().update(late)
+    suite.names.update(late)
 
-    versions = {name: words[0].split("==")[1] for name, words in PACKAGES.items() if name not in missing}
+    versions = {name: words[0].split("==")[1] for name, words in suite.packages.items() if name not in missing} | suite.found()
     rows = []
     if not chosen.json:
         print(f"libattn {attn.version}, {', '.join(f'{name} {version}' for name, version in versions.items())}; {threads} threads")
         print("Milliseconds of libattn (median), and how many times longer each peer takes: median (best decile)\n")
-        print("| problem | " + " | ".join(CONTENDERS) + " |\n|---|" + "--:|" * len(CONTENDERS))
-    for case in CASES:
+        print("| problem | " + " | ".join(suite.contenders) + " |\n|---|" + "--:|" * len(suite.contenders))
+    for case in suite.cases:
         if chosen.case and case.name not in chosen.case:
             continue
-        rows.append(run_case(case, threads, chosen.seconds, missing))
+        rows.append(run_case(suite, case, threads, chosen.seconds, missing))
         if not chosen.json:
-            print_row(rows[-1])
+            print_row(suite, rows[-1])
     if chosen.json:
         print(json.dumps({"versions": {"libattn": attn.version, **versions}, "missing": missing, "threads": threads, "results": rows}, indent=1))
     else:
@@ -454,4 +473,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Suite(__file__, __doc__, globals(), CASES, CONTENDERS, Tensors, lambda name: "libattn, by token" if name in BY_TOKEN else "libattn")))

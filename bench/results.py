@@ -6,12 +6,12 @@ generated; these are never edited by hand.  (The chart is made by `attn plot pee
     bench/results.py write                           generates the tables
     bench/results.py check                           reports differences from the output of `write` (the test bench/results)
     bench/results.py take OUT.json IN.json COLUMN    makes a result file from the output of `attn bench --json`, `bench/peers.py
-                                                     --json`, `bench/models.py --json` or `lab/python/calls.py --json`; --cpu,
+                                                     --json`, `bench/serving.py --json`, `bench/models.py --json` or `lab/python/calls.py --json`; --cpu,
                                                      --machine, --isa, --date, --gcc and --command add what these lack
     bench/results.py figures OUT.json COLUMN         measures the other figures (FIGURES below) with build/release/attn; the same options
 
 Kinds of result files: shares (of a ceiling, by `attn bench`; rows.json has the rows of the table, in order, and the targets), peers (times
-of others over those of libattn, by bench/peers.py), models (in PyTorch with libattn enabled, by bench/models.py), calls (what a call from
+of others over those of libattn, by bench/peers.py and bench/serving.py), models (in PyTorch with libattn enabled, by bench/models.py), calls (what a call from
 Python takes, by lab/python/calls.py) and figures (all other figures, with their commands).
 """
 import argparse
@@ -28,7 +28,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = TOP / "bench/results"
 PAGE = TOP / "docs/benchmarks.md"
 FORMATS = {"%": ("{:d}", " %"), "times": ("{:.2f}", ""), "us": ("{:.1f}", " us"), "cycles": ("{:.1f}", "")}
-PEERS = ("PyTorch", "ONNX Runtime", "JAX")
+PEERS = ("PyTorch", "ONNX Runtime", "JAX", "ggml")
 KINDS = ("shares", "peers", "models", "calls", "figures")
 
 
@@ -147,19 +147,23 @@ def take_shares(run, rows):
     by_name, taken = {result["problem"]: result for result in run["results"]}, []
     for row in rows:
         result = by_name.get(row.get("problem", row["row"]))
-        base = by_name.get(row.get("over"))
+        over = row.get("over", [])
+        bases = [by_name.get(name) for name in ([over] if isinstance(over, str) else over)]
         if result and row["unit"] == "%":
             field = "share_of_stream" if row.get("of") == "stream" else "share_of_ceiling"
             taken.append({"row": row["row"], "median": round(100 * result[field]), "best": round(100 * result[field + "_best"])})
-        elif result and base:
-            taken.append({"row": row["row"], "median": round(result["seconds"]["median"] / base["seconds"]["median"], 2)})
+        elif result and bases and all(bases):
+            alone = sum(base["seconds"]["median"] for base in bases)
+            taken.append({"row": row["row"], "median": round(result["seconds"]["median"] / alone, 2)})
         elif result and row["unit"] == "us":
             taken.append({"row": row["row"], "best": round(1e6 * result["seconds"]["p10"], 1)})
     return taken
 
 
 def take_peers(run):
-    taken, ours = [], {"PyTorch": ("PyTorch",), "ONNX Runtime": ("ORT MHA", "ORT GQA"), "JAX": ("JAX",)}
+    """The best way of each library."""
+    taken, ours = [], {"PyTorch": ("PyTorch", "PyTorch, padded", "PyTorch, loop", "PyTorch, Flex"), "ONNX Runtime": ("ORT MHA", "ORT GQA"),
+                       "JAX": ("JAX",), "ggml": ("ggml",)}
     for result in run["results"]:
         ratios = {name: min(result["ratios"][n]["median"] for n in known if n in result["ratios"])
                   for name, known in ours.items() if any(n in result["ratios"] for n in known)}
@@ -175,7 +179,7 @@ def write_result(words, result):
     pathlib.Path(words.output).write_text(f'{{\n{head} "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
 
 
-NAMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "jax": "JAX", "libattn": "libattn", "python": "Python", "numpy": "NumPy",
+NAMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "jax": "JAX", "ggml": "ggml", "libattn": "libattn", "python": "Python", "numpy": "NumPy",
          "transformers": "transformers"}
 
 
@@ -194,7 +198,7 @@ def take(words):
         return take_python(words, run)
     beside = "times" in run["results"][0]
     compiler = {"gcc": words.gcc} if words.gcc else {}
-    found = {NAMES[n]: v for n, v in run["versions"].items() if n in ("onnxruntime", "torch", "jax", "libattn")} if beside else {"libattn": run["version"]}
+    found = {NAMES[n]: v for n, v in run["versions"].items() if n in ("onnxruntime", "torch", "jax", "ggml", "libattn")} if beside else {"libattn": run["version"]}
     machine = run.get("machine", {})
     result = {"kind": "peers" if beside else "shares", "column": words.column, "cpu": words.cpu or machine.get("cpu", "?"),
               "machine": words.machine, "isa": machine.get("isa", words.isa), "threads": run["threads"] if beside else machine["threads"],

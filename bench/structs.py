@@ -75,6 +75,11 @@ class Library:
         self.calls.attn_plan_workspace_size.argtypes = [ctypes.c_void_p]
         self.calls.attn_plan_destroy.argtypes = [ctypes.c_void_p]
         self.calls.attn_execute.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_size_t, ctypes.c_void_p]
+        self.calls.attn_schedule_size.restype = ctypes.c_size_t
+        self.calls.attn_schedule_size.argtypes = [ctypes.c_void_p]
+        self.calls.attn_schedule_make.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_size_t] + [ctypes.c_void_p] * 2
+        self.calls.attn_schedule_workspace_size.restype = ctypes.c_size_t
+        self.calls.attn_schedule_workspace_size.argtypes = [ctypes.c_void_p]
         self.version = self.calls.attn_version().decode()
 
     def new(self, name):
@@ -109,6 +114,24 @@ class Plan:
         library.check(status, self.error)
         self.size = library.calls.attn_plan_workspace_size(self.handle)
         self.workspace = ctypes.create_string_buffer(max(1, self.size))
+
+    def schedule(self, tensors):
+        """Makes the schedule of these lengths, for all executions with these tensors; the header has to be attn/schedule.h."""
+        size = self.library.calls.attn_schedule_size(self.handle)
+        memory, made, call = ctypes.create_string_buffer(max(1, size)), ctypes.c_void_p(), self.library.new("attn_call")
+        status = self.library.calls.attn_schedule_make(
+            ctypes.byref(made),
+            self.handle,
+            ctypes.byref(tensors),
+            memory,
+            size,
+            None,
+            ctypes.byref(self.error),
+        )
+        self.library.check(status, self.error)
+        call.schedule, tensors.call = made, ctypes.addressof(call)
+        self.size = self.library.calls.attn_schedule_workspace_size(made)
+        self.workspace, self.kept = ctypes.create_string_buffer(max(1, self.size)), (memory, call)
 
     def run(self, tensors):
         status = self.library.calls.attn_execute(

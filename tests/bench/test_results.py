@@ -81,6 +81,30 @@ class Results(unittest.TestCase):
         self.results("write")
         self.assertIn("| forward | 42.4 | 1.32 |", (self.top / "docs/benchmarks.md").read_text(encoding="utf-8"))
 
+    def test_the_best_way_of_a_peer_counts(self):
+        ways = {"PyTorch, padded": 9, "PyTorch, loop": 2.5, "PyTorch, Flex": 4, "ORT GQA": 3, "ggml": 7}
+        run = {"versions": {"libattn": "0.9.8", "torch": "2.13.0", "onnxruntime": "1.32.0", "ggml": "0.21.0"}, "threads": 2, "results": [
+            {"case": "ragged", "problem": "batch", "times": {"libattn": {"median": 0.001}},
+             "ratios": {name: {"median": ratio, "best": ratio} for name, ratio in ways.items()}}]}
+        (self.top / "run.json").write_text(json.dumps(run), encoding="utf-8")
+        self.results("take", self.top / "bench/results/new.json", self.top / "run.json", "Serving here", "--isa=avx2", "--date=2026-01-02")
+        self.results("write")
+        page = (self.top / "docs/benchmarks.md").read_text(encoding="utf-8")
+        self.assertIn("| problem | libattn, ms | PyTorch 2.13.0 | ONNX Runtime 1.32.0 | ggml 0.21.0 |", page)
+        self.assertIn("| batch | 1 | 2.5 | 3 | 7 |", page)
+
+    def test_a_time_over_those_of_several_problems(self):
+        rows = self.top / "bench/results/rows.json"
+        made = json.loads(rows.read_text(encoding="utf-8"))
+        both = next(row for row in made["rows"] if isinstance(row.get("over"), list))
+        run = {"version": "0.9.8", "machine": {"threads": 2, "cpu": "?", "ceilings": {}, "fma_f32_gflops": 1}, "results": [
+            {"problem": name, "isa": "avx2", "seconds": {"median": seconds}, "share_of_stream": 0.5, "share_of_stream_best": 0.5,
+             "share_of_ceiling": 0.5, "share_of_ceiling_best": 0.5} for name, seconds in zip([both["problem"], *both["over"]], (2.2, 1.5, 0.5), strict=True)]}
+        (self.top / "run.json").write_text(json.dumps(run), encoding="utf-8")
+        self.results("take", self.top / "new.json", self.top / "run.json", "Here", "--date=2026-01-02")
+        found = {row["row"]: row["median"] for row in json.loads((self.top / "new.json").read_text(encoding="utf-8"))["rows"]}
+        self.assertEqual(found[both["row"]], 1.1)
+
     def test_times_of_python_become_columns(self):
         for name, run in (("models", MODELS), ("calls", CALLS)):
             (self.top / "run.json").write_text(json.dumps(run), encoding="utf-8")

@@ -10,7 +10,7 @@ PRINT, LIBRARY, TOP = sys.argv[1:4]
 sys.path.insert(0, f"{TOP}/bench")
 import structs  # noqa: E402  pylint: disable=wrong-import-position,import-error
 
-HEADER = f"{TOP}/include/attn/attn.h"
+HEADER = f"{TOP}/include/attn/schedule.h"
 
 
 class Structs(unittest.TestCase):
@@ -46,6 +46,23 @@ class Plans(unittest.TestCase):
             getattr(tensors, name).data = ctypes.addressof(array)
         self.attn.plan(self.problem(3), tensors, threads=1).run(tensors)
         self.assertAlmostEqual(struct.unpack("f", bytes(o))[0], 3.0, places=6)
+
+    def test_runs_with_a_schedule(self):
+        """Of two sequences in one cache, the second has a length of 1."""
+        problem, tensors = self.problem(3), self.attn.new("attn_tensors")
+        problem.shape.batch = 2
+        q, k, v, o = (ctypes.c_float * 2)(0, 0), (ctypes.c_float * 6)(*range(6)), (ctypes.c_float * 6)(1, 2, 6, 5, 9, 9), (ctypes.c_float * 2)()
+        lengths = (ctypes.c_int64 * 2)(3, 1)
+        for name, array in {"q": q, "k": k, "v": v, "o": o, "lengths_kv": lengths}.items():
+            getattr(tensors, name).data = ctypes.addressof(array)
+        plan = self.attn.plan(problem, tensors, threads=1)
+        plan.schedule(tensors)
+        self.assertTrue(tensors.call)
+        plan.run(tensors)
+        self.assertEqual([round(x, 6) for x in o], [3, 5])
+        lengths[1] = 2
+        with self.assertRaisesRegex(structs.LibraryError, "schedule"):
+            plan.run(tensors)
 
     def test_says_what_is_wrong(self):
         wrong = self.problem(-1)
