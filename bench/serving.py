@@ -109,19 +109,24 @@ class Tensors:
         self.q = peers.rounded(draw.standard_normal((batch.starts[-1], HEADS, DIM), dtype=np.float32), batch.dtype)
         drawn = [[draw.standard_normal((HEADS_KV, length, DIM), dtype=np.float32) for length in batch.lengths] for _ in "kv"]
         self.drawn = dict(zip("kv", drawn, strict=True))
+        self.made = {}
         self.own = {name: [stored(x, batch.kind) for x in all_of] for name, all_of in self.drawn.items()}
 
-    def cache(self, batch, by_token=False, of=None, entries=None):
-        """[entry, head, token, channel] or [entry, token, head, channel], of the storage type, or of what `of` makes of the numbers."""
-        for name in "kv":
-            parts = [of(x) for x in self.drawn[name]] if of else self.own[name]
-            parts = parts[entries or slice(None)]
-            shape = (len(parts), HEADS_KV, batch.capacity) if not by_token else (len(parts), batch.capacity, HEADS_KV)
-            made = np.empty((*shape, parts[0].shape[-1]), parts[0].dtype)
-            made.fill(0)  # as memory that is there: peers read what lies beyond the lengths
-            for entry, part in zip(made, parts, strict=True):
-                (entry.transpose(1, 0, 2) if by_token else entry)[:, : part.shape[1]] = part
-            yield made
+    def cache(self, batch, by_token=False, of=None):
+        """Keys and values [entry, head, token, channel] or [entry, token, head, channel], of the storage type, or of what `of` makes
+        of the numbers.  Candidates share them: of f32 they are 2 GB."""
+        if (by_token, of) not in self.made:
+            self.made[by_token, of] = [self.filled(batch, by_token, [of(x) for x in self.drawn[name]] if of else self.own[name]) for name in "kv"]
+        return self.made[by_token, of]
+
+    @staticmethod
+    def filled(batch, by_token, parts):
+        shape = (len(parts), batch.capacity, HEADS_KV) if by_token else (len(parts), HEADS_KV, batch.capacity)
+        made = np.empty((*shape, parts[0].shape[-1]), parts[0].dtype)
+        made.fill(0)  # as memory that is there: peers read what lies beyond the lengths
+        for entry, part in zip(made, parts, strict=True):
+            (entry.transpose(1, 0, 2) if by_token else entry)[:, : part.shape[1]] = part
+        return made
 
 
 # ---- candidates: each takes a batch and its tensors, and returns a function to call and one that reads [[token, head, channel]] ----
@@ -238,7 +243,7 @@ def onnx_gqa(batch, tensors, threads):
             parts = zip(tensors.drawn[name][entries], lengths, strict=True)
             new = np.stack([x[:, length - n : length].transpose(1, 0, 2).reshape(n, HEADS_KV * DIM) for x, length in parts])
             inputs[name] = peers.rounded(new, batch.dtype)
-        inputs["past_k"], inputs["past_v"] = tensors.cache(batch, of=pairs if bits == 4 else None, entries=entries)
+        inputs["past_k"], inputs["past_v"] = (x[entries] for x in tensors.cache(batch, of=pairs if bits == 4 else None))
         inputs["last"], inputs["all"] = np.array(lengths, np.int32) - 1, np.array([max(lengths)], np.int32)
         places, options = list(inputs), {}
         if bits:
