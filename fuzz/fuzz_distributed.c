@@ -49,8 +49,12 @@ static void make_possible(api_case *c)
     p->mask.block_entries = p->mask.block_heads = p->mask.tree_keys = 0;
     if (!case_has(c, "block_mask")) p->mask.block_q = p->mask.block_kv = 0;
     c->call.visit_rows = NULL;
-    /* One query whose row of the bias all ranks share, which only this stride says, and ranks draw strides of their own. */
-    if (p->shape.len_q == 1 && c->tensors.bias.stride[2] == ATTN_BROADCAST) c->tensors.bias.stride[2] = 0;
+}
+
+/* One query whose row of the bias all ranks share, which only this stride says, and ranks draw strides of their own. */
+static void share_no_row(api_case *c)
+{
+    if (c->problem.shape.len_q == 1 && c->tensors.bias.stride[2] == ATTN_BROADCAST) c->tensors.bias.stride[2] = 0;
 }
 
 static void draw_part(api_case *c)
@@ -291,9 +295,10 @@ void target_run(draws *from)
     c->no_blocks = 1; /* which libattn_mpi does not have */
     attn_plan *whole = case_draw(c);
     draws *d = &c->from;
-    if (whole && !draw_one_in(d, 12)) {
+    if (whole) {
         attn_plan_destroy(whole);
-        make_possible(c);
+        if (!draw_one_in(d, 12)) make_possible(c);
+        share_no_row(c);
         whole = case_plan(c, &c->options);
     }
     const int fits = whole && !c->plan_only && case_allocate(c, whole);

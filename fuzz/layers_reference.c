@@ -233,11 +233,11 @@ static void piece(layers_case *c, int64_t first, int64_t count)
     t->attention = NULL, t->saved = NULL;
 }
 
-/* The type of a cache's keys or values: the layer's, or some format that its rows fit. */
-static attn_dtype draw_type(draws *d, attn_dtype dtype, int64_t dim)
+/* The type of a cache's keys or values: the layer's, or some format that its rows fit, and as many of their first channels. */
+static attn_dtype draw_type(draws *d, attn_dtype dtype, int64_t dim, int64_t first)
 {
     static const attn_dtype formats[] = {ATTN_I8, ATTN_F8_E4M3, ATTN_F8_E5M2, ATTN_Q8_0, ATTN_Q4_0, ATTN_Q4_1};
-    return dtype != ATTN_F32 || !draw_one_in(d, 3) ? dtype : formats[draw_below(d, dim % ATTN_BLOCK ? 3 : 6)];
+    return dtype != ATTN_F32 || !draw_one_in(d, 3) ? dtype : formats[draw_below(d, dim % ATTN_BLOCK || first % ATTN_BLOCK ? 3 : 6)];
 }
 
 void layers_by_steps(layers_case *c)
@@ -254,7 +254,8 @@ void layers_by_steps(layers_case *c)
                    : latent ? c->latent.rank + c->latent.dim_rotary
                             : c->layer.head_dim;
     cache.dim_v = memory ? c->dim_kv : latent ? c->latent.rank : c->layer.head_dim_v;
-    const attn_dtype key = draw_type(d, c->dtype, cache.dim_qk), value = latent ? key : draw_type(d, c->dtype, cache.dim_v);
+    const attn_dtype key = draw_type(d, c->dtype, cache.dim_qk, latent ? cache.dim_v : 0),
+                     value = latent ? key : draw_type(d, c->dtype, cache.dim_v, 0);
     const int64_t heads = cache.heads_kv, tokens = cache.capacity;
     block of[] = {block_of("cache.k", key, 1, c->batch, heads, tokens, format_elements(key, cache.dim_qk)),
                   block_of("cache.v", value, 1, c->batch, heads, tokens, format_elements(value, cache.dim_v)),
