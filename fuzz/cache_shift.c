@@ -43,6 +43,21 @@ static void turn(cache_case *c, int64_t b, int64_t was, int64_t now, double *x)
         finding("attn_rope_apply rejects keys of the cache: %s", last.message);
 }
 
+/* Without the page of one of the tokens that move, a shift is rejected; behind a window it may have been freed. */
+static void shift_without_page(cache_case *c, int64_t b, int64_t keep, const attn_input *drop)
+{
+    const attn_cache *k = &c->cache;
+    block *table = &c->blocks[C_TABLE];
+    const int64_t column = (keep + draw_below(c->from, held(c, b) - keep)) / k->page_size;
+    const double right = block_get(table, b, 0, 0, column);
+    block_put(table, b, 0, 0, column, draw_one_in(c->from, 2) ? -1 : (double)k->pages);
+    memcpy(c->shadow[C_TABLE], table->memory, table->bytes);
+    if (attn_cache_shift(k, keep, drop, &last) == ATTN_OK) finding("tokens of a page out of range are shifted");
+    check_all(c, "a shift without a page");
+    block_put(table, b, 0, 0, column, right);
+    memcpy(c->shadow[C_TABLE], table->memory, table->bytes);
+}
+
 static void shift(cache_case *c)
 {
     draws *d = c->from;
@@ -59,6 +74,8 @@ static void shift(cache_case *c)
             turn(c, b, j + drop[b], j, keys + (b * MAX_CAPACITY + j) * k->heads_kv * k->dim_qk);
     }
     const attn_input less = attn_in(drop);
+    for (int64_t b = 0; k->page_size && b < k->batch; b++)
+        if (drop[b] > 0 && draw_one_in(d, 3)) shift_without_page(c, b, keep, &less);
     const attn_status status = attn_cache_shift(k, keep, &less, &last);
     check_error(status, &last);
     if (turned && whole) {
