@@ -171,11 +171,12 @@ static inline __attribute__((always_inline)) void prefetch_rows(const addresses 
         for (int64_t at = 0; at < row; at += LINE) __builtin_prefetch(a->place[i % RING] + at, 0, 2);
 }
 
-/* Copies at most MIN_PIECE rows together, so that kernels see several; first is a multiple of that. */
-static const char *gather(const attn_decode_group *g, const addresses *a, int64_t first, int64_t n, int64_t row)
+/* Copies at most MIN_PIECE rows together, so that kernels see several; first is a multiple of that.  Not of keys by channel, which
+ * attn_channels_at finds: the last ones are not here but in the tail. */
+static const char *gather(const attn_decode_group *g, const attn_decode_source *s, const addresses *a, int64_t first, int64_t n)
 {
     char *const all = attn_part(g->task, g->call->plan->scratch.rows);
-    g->call->walk->kernel.decode->gather_rows(n, a->place + first % RING, row, all);
+    if (!attn_is_by_channel(s->layout->dtype)) g->call->walk->kernel.decode->gather_rows(n, a->place + first % RING, s->row, all);
     return all;
 }
 
@@ -192,7 +193,7 @@ static void gather_pieces(const attn_decode_group *g, const attn_decode_source *
     for (int64_t j = low, n; j < high; j += n) {
         n = attn_min(MIN_PIECE, high - j);
         const int64_t ahead = j + AHEAD, more = attn_clamp(high - ahead, 0, n), rest = ahead + more - high;
-        const char *rows = gather(g, &own, j - low, n, s->row);
+        const char *rows = gather(g, s, &own, j - low, n);
         find_rows(g, s, ahead, ahead + more, ahead - low, &own);
         prefetch_rows(&own, ahead - low, more, s->row);
         if (rest >= 0 && rest < after) prefetch_rows(&next, rest, attn_min(n - more, after - rest), then.source->row);
