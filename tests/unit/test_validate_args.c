@@ -181,6 +181,10 @@ static void test_paged(void **state)
              "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3"); /* of all keys */
     REJECTED((FREED(0), s.problem.mask.global_kv = 1), ATTN_ERR_ARGUMENT,
              "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3");
+    /* All keys are behind: also the page that they do not fill. */
+    static const int64_t all_freed[6] = {-1, -1, -1, -1, -1, -1}, beyond[2] = {100, 100};
+    ACCEPTED((FREED(0), s.problem.mask.align = ATTN_ALIGN_TOP_LEFT, s.tensors.page_table = attn_in(all_freed),
+              s.tensors.offset_q = attn_in(beyond)));
     REJECTED((FREED(0), s.call.visit_rows = no_visit, s.tensors.call = &s.call, s.problem.outputs.rows_stage = ATTN_STAGE_CAPPED),
              ATTN_ERR_ARGUMENT, "page 0 of batch entry 0 is -1 in page_table; paging.pages is 3");
     ACCEPTED((FREED(0), s.call.visit_rows = no_visit, s.tensors.call = &s.call, s.problem.outputs.rows_stage = ATTN_STAGE_WEIGHTS));

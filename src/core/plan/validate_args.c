@@ -92,7 +92,8 @@ static attn_status check_pages(const attn_resolved *p, const attn_args *args, at
     const int shared = p->has.page_table && p->at.page_table.stride[0] == 0 && !p->has.lengths_kv;
     const int64_t entries = shared ? attn_min(1, p->shape.batch) : p->shape.batch;
     for (int64_t b = 0; b < entries; b++) {
-        const int64_t pages = attn_ceil_div(attn_tokens_of(p, args, b).len_kv, g->page_size);
+        const int64_t keys = attn_tokens_of(p, args, b).len_kv, pages = attn_ceil_div(keys, g->page_size),
+                      first = shared ? 0 : first_key_read(p, args, b);
         if (p->has.page_index) {
             const int64_t start = attn_index_at(args->page_starts, p->at.page_starts.dtype, b),
                           end = attn_index_at(args->page_starts, p->at.page_starts.dtype, b + 1);
@@ -100,7 +101,7 @@ static attn_status check_pages(const attn_resolved *p, const attn_args *args, at
                          "batch entry %" PRId64 " has %" PRId64 " pages in page_starts; its keys need %" PRId64, b, end - start,
                          pages);
         }
-        for (int64_t i = shared ? 0 : first_key_read(p, args, b) / g->page_size; i < pages; i++) {
+        for (int64_t i = first / g->page_size; i < pages && first < keys; i++) { /* (all keys may be behind) */
             const int64_t page = attn_page_of(p, args, b, i);
             CHECK_TENSOR(page >= 0 && page < g->pages, slot, ATTN_ERR_ARGUMENT,
                          "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in %s; paging.pages is %" PRId64 "%s", i, b,
