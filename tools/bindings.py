@@ -145,6 +145,10 @@ class Go:
             plain = tuple("*" * stars + one for one in GO[base])
         return (f"[{self.i.constants.get(length, length)}]{plain[0]}", None) if length else plain
 
+    def field(self, struct, name, kind):
+        """The type of a field.  The data of a slot may be Empty, Later or Missing, which Go does not allow of a pointer."""
+        return "uintptr" if (struct, name) in (("attn_input", "data"), ("attn_output", "data")) else self.kind(kind)[0]
+
     def source(self):
         i = self.i
         headers = sorted(set(re.findall(r"\[attn/(.*)\]", self.text)))
@@ -152,6 +156,7 @@ class Go:
         yield "// Made by tools/bindings.py from the headers of libattn, whose comments are the manual."
         yield "//"
         yield "// Memory that structs point to must be C's (Alloc), by the rules of cgo; a struct itself may be Go's, unless another points to it."
+        yield "// The data of an Input or Output is a uintptr: uintptr(Alloc(n)), or Empty, Later or Missing."
         yield "package attn\n\n/*\n#cgo LDFLAGS: -lattn\n#include <stdlib.h>"
         yield from (f"#include <attn/{header}>" for header in headers)
         yield '*/\nimport "C"\nimport "unsafe"\n'
@@ -167,7 +172,9 @@ class Go:
             yield f"\ntype {self.name(name)} struct{{ _ [0]byte }}"
         for name, (size, fields) in i.structs.items():
             yield f"\ntype {self.name(name)} struct {{"
-            yield from (f"\t{camel(field)} {self.kind(kind)[0]}" for _, field, kind, _ in fields)
+            yield from (f"\t{camel(field)} {self.field(name, field, kind)}" for _, field, kind, _ in fields)
+            if size > (end := fields[-1][0] + fields[-1][3]):
+                yield f"\t_ [{size - end}]byte"
             yield f"}}\n\nvar _ = [1]byte{{}}[unsafe.Sizeof({self.name(name)}{{}})-{size}]"
         for name, (result, parameters, _) in i.functions.items():
             kinds = [self.kind(one) for one in parameters]

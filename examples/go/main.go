@@ -45,8 +45,8 @@ func numbers(seed uint32, count int) []float32 {
 	return x
 }
 
-func in(x []float32) attn.Input   { return attn.Input{Data: unsafe.Pointer(&x[0])} }
-func out(x []float32) attn.Output { return attn.Output{Data: unsafe.Pointer(&x[0])} }
+func in(x []float32) attn.Input   { return attn.Input{Data: uintptr(unsafe.Pointer(&x[0]))} }
+func out(x []float32) attn.Output { return attn.Output{Data: uintptr(unsafe.Pointer(&x[0]))} }
 
 // Plans and runs; makes a schedule if the queries are packed.
 func run(problem *attn.Problem, tensors *attn.Tensors) {
@@ -55,7 +55,7 @@ func run(problem *attn.Problem, tensors *attn.Tensors) {
 	check(attn.PlanCreate(plan, problem, tensors, nil, &err), &err)
 	memory := attn.Alloc(attn.ScheduleSize(*plan))
 	bytes := attn.PlanWorkspaceSize(*plan)
-	if tensors.CuSeqlensQ.Data != nil {
+	if tensors.CuSeqlensQ.Data != 0 {
 		schedule := (**attn.Schedule)(attn.Alloc(8))
 		check(attn.ScheduleMake(schedule, *plan, tensors, memory, attn.ScheduleSize(*plan), nil, &err), &err)
 		bytes = attn.ScheduleWorkspaceSize(*schedule)
@@ -102,9 +102,9 @@ func main() {
 	tensors := attn.Tensors{StructSize: uint64(unsafe.Sizeof(attn.Tensors{})), Q: in(q), O: out(together), K: in(kPages), V: in(vPages)}
 	tensors.K.Stride = [4]int64{page * row, dim, row, 1}
 	tensors.V.Stride = tensors.K.Stride
-	tensors.CuSeqlensQ.Data = unsafe.Pointer(&starts[0])
-	tensors.LengthsKv.Data = unsafe.Pointer(&lengthsKV[0])
-	tensors.PageTable = attn.Input{Data: unsafe.Pointer(&table[0]), Dtype: attn.I32}
+	tensors.CuSeqlensQ.Data = uintptr(unsafe.Pointer(&starts[0]))
+	tensors.LengthsKv.Data = uintptr(unsafe.Pointer(&lengthsKV[0]))
+	tensors.PageTable = attn.Input{Data: uintptr(unsafe.Pointer(&table[0])), Dtype: attn.I32}
 	run(&problem, &tensors)
 
 	problem.Paging = attn.Paging{}

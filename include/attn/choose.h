@@ -56,8 +56,9 @@ ATTN_API attn_status attn_page_bounds(const attn_cache *cache, const attn_bounds
  *      scores[b,g,n] = max over h of g, i of  sum_c max(q[b,h,i,c] least[n,g,c], q[b,h,i,c] greatest[n,g,c])
  *
  * rounded to f32, up to the rounding of the compute type; neither scale nor rotation is applied (rotate q first, as for attention).
- * -infinity past the last block of an entry; NaN, which is chosen first, where q or the bounds have NaN, or an infinity meets 0 or
- * the other infinity (else infinities give infinite scores).  The bits do not depend on threads or pages.
+ * -infinity past the last block of an entry; NaN, which is chosen first, where q or the bounds have NaN, where a bound is infinite
+ * that the sign of q does not take (or q is 0), or infinities of both signs are added; else infinities give infinite scores.  The
+ * bits do not depend on threads or pages.
  *
  *  q       [in]  [batch, heads_q, len_q, dim_qk] of f32 (default), f16 or bf16, or f64 if the cache is; channels contiguous
  *  scores  [out] [batch, heads_kv, 1, ceil(capacity / block)] of f32, the last axis contiguous

@@ -23,7 +23,7 @@ ln -s "$(command -v "$python")" "$dir/bin/python3"
 awk -v compiler="(^|[\n ])$compiler " '/^    / { block = block substr($0, 5) "\n"; next } block ~ compiler { printf "%s", block; exit } { block = "" }' \
     docs/building.md >"$dir/commands"
 grep -q "bindings.py $language" "$dir/commands" || { echo "docs/building.md has no commands for $language"; exit 1; }
-sed -i 's/^rustc /rustc -D warnings /' "$dir/commands"
+sed -i 's/^rustc /rustc -D warnings /; s/&& go build/\&\& go vet .\/... \&\& go build/' "$dir/commands"
 (cd "$dir" && PATH=$dir/bin:$PATH GOPATH=$dir/go GOCACHE=$dir/cache GOFLAGS=-mod=mod bash -eu commands >out)
 tail -n 1 "$dir/out" >"$dir/last"
 echo "3 sequences over 11 pages: the same bits as one by one" | diff - "$dir/last"
