@@ -171,12 +171,19 @@ class Call:
         self.per_token(given)
         self.states(given)
         if self.starts is not None:
-            if self.starts[-1] > q.shape[2] or self.starts[-1] > self.len_kv:
+            if self.starts[-1] != q.shape[2] or self.starts[-1] != self.len_kv:  # (rows of no sequence would not be computed)
                 raise ValueError(f"cu_seqlens ends at {self.starts[-1]}; there are {q.shape[2]} tokens of q and {self.len_kv} of k")
             slots.put("cu_seqlens", self.starts, (0,))
         if "lengths" in given:
             lengths = exactly(integers(given["lengths"], "lengths"), "lengths", (batch,), "[batch]")
             slots.put("lengths", lengths, (0,))
+
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes on which a plan depends, and which C, that sees strides, cannot compare: without the tokens of a ragged batch."""
+        found = {name: self.slots[name].shape for name in ("q", "k", "v", "feature_matrix") if self.slots.get(name) is not None}
+        if self.starts is None:
+            return found
+        return {name: (x[1], x[3]) if len(x) == 4 else x for name, x in found.items()} | {"cu_seqlens": self.starts.shape}
 
     def whole(self, given: Mapping[str, Any], name: str) -> Array:
         """A tensor with as many axes as q, as one of four."""
@@ -349,9 +356,23 @@ class Handle:
             "attn_linear_plan_create", ctypes.byref(self.handle), ctypes.byref(call.problem), call.slots.reference, call.options
         )
         weakref.finalize(self, _native.call, "attn_linear_plan_destroy", self.handle)
+        self.sizes, self.longest = call.sizes(), call.problem.shape.len_q
         self.workspaces = Workspaces(_native.call("attn_linear_plan_workspace_size", self.handle))
 
+    def check(self, call: Call) -> None:
+        """Raises ValueError for a call of other sizes than the plan's."""
+        if (call.starts is None) == ("cu_seqlens" in self.sizes):
+            raise ValueError(f"cu_seqlens is {'missing' if call.starts is None else 'set'}; the plan was made {'with' if call.starts is None else 'without'} it")
+        for name, shape in call.sizes().items():
+            planned = self.sizes.get(name, shape)  # (that a tensor was absent, C says)
+            if shape != planned:
+                what = "heads and channels" if call.starts is not None and name in TOKENS else "shape"
+                raise ValueError(f"{name} has {what} {list(shape)}; the plan was made with {list(planned)}")
+        if call.starts is not None and call.problem.shape.len_q > self.longest:
+            raise ValueError(f"cu_seqlens has a sequence of {call.problem.shape.len_q} tokens; the longest of the plan has {self.longest}")
+
     def execute(self, call: Call) -> None:
+        self.check(call)
         block = self.workspaces.take()
         try:
             _native.call("attn_linear_execute", self.handle, call.slots.reference, block.ctypes.data, self.workspaces.size)

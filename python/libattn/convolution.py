@@ -66,7 +66,7 @@ class _Call:
             raise ValueError(f"weight has shape {list(weights.shape)}; it must be [channels, width] = [{tokens.shape[-1]}, width]")
         self.x = tokens if tokens.ndim == 3 else tokens[np.newaxis]
         self.channels, self.width = weights.shape
-        if starts is not None and starts[-1] > tokens.shape[0]:
+        if starts is not None and starts[-1] != tokens.shape[0]:  # (rows of no sequence would not be computed)
             raise ValueError(f"cu_seqlens ends at {starts[-1]}; there are {tokens.shape[0]} tokens of x")
         self.batch = self.x.shape[0] if starts is None else len(starts) - 1
         self.options = execution(options)

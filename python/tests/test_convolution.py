@@ -71,8 +71,11 @@ def test_rejected():
     x, weight, bias = drawn(3)
     with pytest.raises(ValueError, match="weight has shape"):
         convolution.convolve(x, weight.T, bias)
-    with pytest.raises(ValueError, match="cu_seqlens ends at 10"):
-        convolution.convolve(x, weight, bias, cu_seqlens=[0, 10])
+    for end in (8, 10):  # (rows past the last sequence would have no numbers)
+        with pytest.raises(ValueError, match=f"cu_seqlens ends at {end}; there are 9 tokens of x"):
+            convolution.convolve(x, weight, bias, cu_seqlens=[0, end])
+        with pytest.raises(ValueError, match=f"cu_seqlens ends at {end}"):
+            convolution.backward(x, weight, x, bias, cu_seqlens=[0, end])
     with pytest.raises(NotImplementedError, match="width is 5"):
         convolution.convolve(x, np.zeros((5, 5)))
     with pytest.raises(ValueError, match="the pool has"):

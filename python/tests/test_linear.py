@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Linear attention against the loop at the top of libattn/linear.py, in double, and its gradients against differences."""
+import re
 import threading
 
 import numpy as np
@@ -421,8 +422,57 @@ def test_ragged():
     np.testing.assert_array_equal(again.o, done.o)
     with pytest.raises(ValueError, match="with cu_seqlens it must be"):
         linear.attention(q[None], k, v, cu_seqlens=starts)
-    with pytest.raises(ValueError, match="cu_seqlens ends at 13"):
-        linear.attention(q, k, v, cu_seqlens=[0, 13])
+    for end in (11, 13):  # (rows past the last sequence would have no numbers)
+        with pytest.raises(ValueError, match=f"cu_seqlens ends at {end}; there are 12 tokens of q and 12 of k"):
+            linear.attention(q, k, v, cu_seqlens=[0, end])
+        with pytest.raises(ValueError, match=f"cu_seqlens ends at {end}"):
+            linear.backward(q, k, v, grad, decay=np.zeros((1, 2, 1)), cu_seqlens=[0, end], **options)
+
+
+def tokens_of(shape, n):
+    """Of tensors that are larger, so that strides do not tell the sizes."""
+    return [np.ones((4, 4, 64, 5))[tuple(map(slice, (*shape, n)))] for _ in range(3)]
+
+
+def test_a_plan_serves_no_other_sizes():
+    """What strides do not tell: numbers would be written behind an array, or not at all."""
+    plan = linear.Plan(*tokens_of((2, 2), 8), causal=True)
+    back = linear.BackwardPlan(*tokens_of((2, 2), 8), tokens_of((2, 2), 8)[0], causal=True)
+    assert plan(*tokens_of((2, 2), 8)).o.all()
+    for shape, n in (((2, 2), 4), ((2, 2), 12), ((1, 2), 8), ((3, 2), 8), ((2, 4), 8)):
+        given, out = tokens_of(shape, n), np.zeros((4, 4, 64, 5))
+        said = re.escape(f"q has shape {[*shape, n, 5]}; the plan was made with [2, 2, 8, 5]")
+        with pytest.raises(ValueError, match=said):
+            plan(*given, out=out[tuple(map(slice, (*shape, n)))])
+        assert not out.any()
+        with pytest.raises(ValueError, match=said):
+            back(*given, given[0])
+    random = {rows: np.ones((rows, 5)) for rows in (3, 4)}
+    plan = linear.Plan(*tokens_of((2, 2), 8), features="favor", feature_matrix=random[3])
+    with pytest.raises(ValueError, match=re.escape("feature_matrix has shape [4, 5]; the plan was made with [3, 5]")):
+        plan(*tokens_of((2, 2), 8), feature_matrix=random[4])
+
+
+def test_a_ragged_plan_serves_as_many_sequences():
+    def tokens(n, heads=2):
+        return [np.ones((n, 2, 5))[:, :heads] for _ in range(3)]
+
+    plan = linear.Plan(*tokens(7), causal=True, cu_seqlens=[0, 3, 7])
+    for starts in ([0, 3, 7], [0, 0, 2], [0, 4, 8]):
+        done, want = (call(*tokens(starts[-1]), cu_seqlens=starts, **more) for call, more in ((plan, {}), (linear.forward, {"causal": True})))
+        np.testing.assert_array_equal(done.o, want.o)
+        np.testing.assert_array_equal(done.final_state, want.final_state)
+    for starts in ([0, 7], [0, 3, 5, 7], [0]):
+        with pytest.raises(ValueError, match=re.escape(f"cu_seqlens has shape [{len(starts)}]; the plan was made with [3]")):
+            plan(*tokens(starts[-1]), cu_seqlens=starts)
+    with pytest.raises(ValueError, match="cu_seqlens has a sequence of 5 tokens; the longest of the plan has 4"):
+        plan(*tokens(7), cu_seqlens=[0, 2, 7])
+    with pytest.raises(ValueError, match=re.escape("q has heads and channels [1, 5]; the plan was made with [2, 5]")):
+        plan(*tokens(7, 1), cu_seqlens=[0, 3, 7])
+    with pytest.raises(ValueError, match="cu_seqlens is missing; the plan was made with it"):
+        plan(*tokens_of((1, 2), 4))
+    with pytest.raises(ValueError, match="cu_seqlens is set; the plan was made without it"):
+        linear.Plan(*tokens_of((1, 2), 4), causal=True)(*tokens(7), cu_seqlens=[0, 3, 7])
 
 
 def test_pool():
