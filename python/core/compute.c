@@ -111,7 +111,7 @@ int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t coun
     if (c->more.dropout_seed || c->more.dropout_offset || c->more.origin || c->more.visit_rows || c->more.modify_scores ||
         c->more.modify_slopes || c->more.schedule)
         c->tensors.call = &c->more;
-    return c->layout == LAYOUT_THD ? sizes_of_data(c) : 0;
+    return sizes_of_data(c);
 }
 
 /* Without schedules, and without the number of packed tokens, on which no plan depends: it differs from step to step. */

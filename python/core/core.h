@@ -131,7 +131,7 @@ attn_input axes_slot(const call *c, const view *v);
 int64_t axes_tokens(const call *c, int number);
 
 /* sizes.c */
-int sizes_of_data(call *c); /* what depends on numbers in arrays, so is found in every call */
+int sizes_of_data(call *c); /* what depends on numbers in arrays, so is found in every call and in the key of its plan */
 int sizes_make(call *c);
 int sizes_of_output(call *c, view *v);
 

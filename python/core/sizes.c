@@ -92,8 +92,10 @@ static int keys_of_entry(const call *c, int64_t *len)
 
 int sizes_of_data(call *c)
 {
+    if (c->layout != LAYOUT_THD && !c->place[TENSOR(page_starts)]) return 0;
     if (ranks(c)) return -1;
     attn_shape *shape = &c->problem.shape;
+    if (c->layout != LAYOUT_THD) return keys_of_entry(c, &shape->len_kv);
     c->tokens_q = size_at(c, TENSOR(q), 2);
     c->tokens_kv = size_at(c, TENSOR(k), 2);
     if (!c->place[TENSOR(cu_seqlens_q)]) {

@@ -52,6 +52,23 @@ def test_lists():
     assert near(ragged(*PAGES, lengths_kv=LENGTHS, **lists), wanted())
 
 
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_lists_without_packed_queries_do_not_depend_on_earlier_calls(layout):
+    """The longest list is a number in an array: plans are kept for each."""
+    q, (k, v) = Q[:2, None], PAGES
+    if layout == "bhsd":
+        q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))
+    for starts in ([0, 2, 4], [0, 3, 5], [0, 1, 2], [0, 1, 5], [0, 2, 4]):
+        index = ORDER[:starts[-1]]
+        lists = {"page_starts": np.array(starts), "page_index": index, "lengths_last_page": np.array([PAGE, PAGE])}
+        o, weights = libattn.attention(q, k, v, layout=layout, return_weights=True, **lists)
+        assert weights.shape[-1] == PAGE * np.diff(starts).max()
+        for b in range(2):
+            keys, values = (np.concatenate(x[index[starts[b]:starts[b + 1]]])[None] for x in PAGES)
+            want = libattn.attention(Q[None, b:b + 1], keys, values, layout="bshd")
+            assert near(o[b:b + 1], want.swapaxes(1, 2) if layout == "bhsd" else want), (starts, b)
+
+
 def test_trees():
     bits = RANDOM.integers(0, 2**60, (len(Q), 1, 1), np.uint64) | np.uint64(1 << 3)
     got = ragged(*CACHE, lengths_kv=LENGTHS, tree=bits, tree_keys=4)
