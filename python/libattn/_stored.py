@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from ._arrays import Array, asarray
+from . import _abi
+from ._arrays import Array, asarray, rows
 from ._blocks import BLOCK, FORMATS, SIZES, Blocks, Format, cells
-from ._slots import output
+from ._slots import integers, output, output_slot
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 STORED = ("float32", "float16", "bfloat16", "int8", "float64", *FLOAT8)
@@ -32,11 +33,11 @@ def stored(x: Any, name: str) -> Array | Blocks:
     return found
 
 
-def scale_of(x: Any, name: str, rows: Array | Blocks) -> Array:
+def scale_of(x: Any, name: str, of: Array | Blocks) -> Array:
     """A scale for each row of int8 or float8, or of float8 the caller's, which all tokens share and which is only read."""
-    shape = rows.shape[:3]
+    shape = of.shape[:3]
     array = asarray(x, name)
-    if isinstance(rows, np.ndarray) and rows.dtype.name in FLOAT8 and array.shape == shape and array.strides[2] == 0 and shape[2] > 1:
+    if isinstance(of, np.ndarray) and of.dtype.name in FLOAT8 and array.shape == shape and is_given(array):
         if array.dtype != np.float32:
             raise TypeError(f"{name} has type {array.dtype}; it must be float32")
         return array
@@ -44,7 +45,33 @@ def scale_of(x: Any, name: str, rows: Array | Blocks) -> Array:
 
 
 def is_given(scale: Array) -> bool:
-    return scale.size > 0 and scale.strides[2] == 0 and scale.shape[2] > 1
+    """Whether all tokens share it: of an axis of one token, the stride says so only if nobody can write there."""
+    return scale.size > 0 and scale.strides[2] == 0 and (scale.shape[2] > 1 or not scale.flags.writeable)
+
+
+def scale_slot(scale: Array) -> Any:
+    """The slot of scales.  To C a stride of 0 along the tokens says that they are the caller's: of one token too."""
+    made = output_slot(scale, (0, 1, 2))
+    if is_given(scale):
+        made.stride[0] = made.stride[0] if any(made.stride) else _abi.ATTN_BROADCAST
+    elif scale.size:
+        made.stride[0] = 0 if made.stride[0] == _abi.ATTN_BROADCAST else made.stride[0]
+        made.stride[2] = made.stride[2] or 1
+    return made
+
+
+def table_of(x: Any) -> Array:
+    """A page table over the caller's memory, so that what it writes there is seen; a list becomes an array."""
+    array = asarray(x, "page_table")
+    if array.ndim != 2:
+        raise ValueError(f"page_table has {array.ndim} axes; it must have two, [batch, pages of a sequence]")
+    if isinstance(x, (list, tuple)):
+        return integers(array, "page_table")
+    if str(array.dtype) not in ("int64", "int32"):
+        raise TypeError(f"page_table has type {array.dtype}; it must be int64 or int32")
+    if rows(array) is not array:
+        raise ValueError("page_table is not aligned to its elements, or has a last axis that is not contiguous")
+    return array
 
 
 def kind_of(rows: Array | Blocks) -> str:

@@ -20,7 +20,7 @@ from ._blocks import BY_CHANNEL, TAIL, Blocks, blocks_slot
 from ._execution import Execution, execution
 from ._formats import Quantised, dequantise, hadamard, quantise
 from ._slots import Fixed, Slots, exactly, fits, floats, input_slot, integers, output, output_slot
-from ._stored import FLOAT8, bytes_of, is_given, kind_of, scale_of, stored, written, zeros
+from ._stored import FLOAT8, bytes_of, is_given, kind_of, scale_of, scale_slot, stored, table_of, written, zeros
 from .positions import Rope
 
 __all__ = ["Blocks", "Cache", "Lists", "Quantised", "choose_blocks", "dequantise", "hadamard", "quantise"]
@@ -76,7 +76,7 @@ class Cache(Fixed):
     v            [batch, heads, capacity, dim_v], in pages [pages, heads, page_size, dim_v]: likewise.  It may be the first channels of k,
                  in the same memory (latents): then they are written with the keys, and new tokens have no v
     lengths      [batch] of int64: tokens in the cache; appending adds to them
-    page_table   [batch, pages of a sequence] of int64 or int32: token j of entry b is token j % page_size of page
+    page_table   [batch, pages of a sequence] of int64 or int32, which may be columns of a larger table: token j of entry b is token j % page_size of page
                  page_table[b, j // page_size].  The pages that a call writes to must be distinct, which is not checked
     k_scale      [batch, heads, capacity], or in pages, of float32: if k is int8, or float8 with scales, which are otherwise 1;
                  appending quantises as `quantise` does.  Where all tokens share a scale (a stride of 0: numpy.broadcast_to of one, or
@@ -104,9 +104,7 @@ class Cache(Fixed):
         if self.v.shape[:3] != self.k.shape[:3]:
             raise ValueError(f"v has shape {list(self.v.shape)}, k {list(self.k.shape)}; they must agree but for the channels")
         first, heads, tokens, dim = self.k.shape
-        table = None if page_table is None else integers(page_table, "page_table")
-        if table is not None and table.ndim != 2:
-            raise ValueError(f"page_table has {table.ndim} axes; it must have two, [batch, pages of a sequence]")
+        table = None if page_table is None else table_of(page_table)
         pages = 0 if table is None else first
         self.page_table: Array | None = table
         self.page_size: int = 0 if table is None else tokens  #: tokens of a page; 0: contiguous
@@ -144,7 +142,7 @@ class Cache(Fixed):
             self._cache.page_table = input_slot(self.page_table, (0, 3))
         for name, scale in scales.items():
             if scale is not None:
-                setattr(self._cache, name, output_slot(scale, (0, 1, 2)))
+                setattr(self._cache, name, scale_slot(scale))
 
     @classmethod
     def empty(
@@ -330,11 +328,16 @@ class Cache(Fixed):
         return {name: array for name, array in found.items() if array is not None}
 
     def _places(self, b: int, tokens: Array) -> tuple[Any, Any, Any]:
-        """Where tokens [heads, count] of entry b are in k, v and their scales."""
+        """Where tokens [heads, count] of entry b are in k, v and their scales; ValueError for a page that does not exist."""
         heads = np.arange(self.heads)[:, np.newaxis]
         if self.page_table is None:
             return b, heads, tokens
-        return self.page_table[b, tokens // self.page_size], heads, tokens % self.page_size
+        numbers = tokens // self.page_size
+        pages = self.page_table[b, numbers]
+        for page, number in zip(pages.flat, numbers.flat):
+            if not 0 <= page < self.k.shape[0]:
+                raise ValueError(f"page_table[{b}, {number}] is {page}; tokens are kept there, and there are {self.k.shape[0]} pages")
+        return pages, heads, tokens % self.page_size
 
     def _bounds(self, rows: Array, block: int, options: Execution) -> Any:
         made = _native.struct(_abi.attn_bounds, block=integer(block, "block", 0))
@@ -438,15 +441,17 @@ class Cache(Fixed):
             for b in range(self.batch):
                 if not 0 <= counts[b] <= chosen.shape[2]:
                     raise ValueError(f"lengths[{b}] is {counts[b]}; it must be between 0 and {chosen.shape[2]}")
+                if not 0 <= self.lengths[b] <= self.capacity:
+                    raise ValueError(f"the cache's lengths[{b}] is {self.lengths[b]}; it must be between 0 and {self.capacity}, the capacity")
                 numbers = chosen[b, :, :counts[b]]
                 if numbers.size and not (0 <= numbers.min() and numbers.max() < self.lengths[b]):
                     span = f"{numbers.min()} to {numbers.max()}"
                     raise ValueError(f"keep of entry {b} has the numbers {span}, and the cache {self.lengths[b]} tokens of it")
                 if counts[b] > self.capacity:
                     raise ValueError(f"keep has {counts[b]} tokens for entry {b}, above the capacity of {self.capacity}")
-            for b in range(self.batch):
-                source = self._places(b, chosen[b, :, :counts[b]])
-                target = self._places(b, np.broadcast_to(np.arange(counts[b]), (self.heads, counts[b])))
+            sources = [self._places(b, chosen[b, :, :counts[b]]) for b in range(self.batch)]
+            targets = [self._places(b, np.broadcast_to(np.arange(counts[b]), (self.heads, counts[b]))) for b in range(self.batch)]
+            for b, (source, target) in enumerate(zip(sources, targets)):  # nothing was written until here
                 scales = [scale for scale in (self.k_scale, self.v_scale) if scale is not None and not is_given(scale)]
                 rows = [bytes_of(self.k)] if self._v_is_k else [bytes_of(self.k), bytes_of(self.v)]
                 for array in (*rows, *({id(one): one for one in scales}).values()):

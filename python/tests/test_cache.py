@@ -219,6 +219,54 @@ def test_evict(page_size, dtype):
     assert np.array_equal(before, kept.k) and kept.lengths.tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("lengths, table, keep", [
+    ([4, 2], [[0, 1], [3, -1]], [[2, 3, 0], [1, 0, 0]]),  # entry 1 has no page for a third token
+    ([4, 4], [[0, 1], [2, 77]], [[3], [3]]), ([4, 4], [[-1, 0], [2, 3]], [[2], [1]]), ([4, 2**60], [[0, 1], [2, 3]], [[3], [2**50]]),
+    ([4, -1], [[0, 1], [2, 3]], [[3], [0]]),
+])
+def test_evict_rejects_before_it_writes(lengths, table, keep):
+    k = np.arange(16.0).reshape(4, 2, 2, 1)
+    one = Cache(k, k + 100, np.array(lengths), page_table=np.array(table))
+    before = one.k.copy(), one.v.copy()
+    with pytest.raises(ValueError, match=r"page_table\[\d, \d\] is|lengths\[1\] is|keep of entry 1"):
+        one.evict(keep)
+    assert np.array_equal(one.k, before[0]) and np.array_equal(one.v, before[1]) and one.lengths.tolist() == lengths
+
+
+def test_the_page_table_is_the_callers():
+    """Columns of an engine's table, whose later entries are seen; what would be copied is refused."""
+    whole = np.full((1, 8), -1, np.int32)
+    one = Cache(np.zeros((4, 1, 2, 3)), np.zeros((4, 1, 2, 3)), np.zeros(1, np.int64), page_table=whole[:, :4])
+    for page, at in ((2, 0), (1, 1)):
+        whole[0, at] = page
+        one.append(np.full((1, 1, 2, 3), page), np.ones((1, 1, 2, 3)))
+    assert one.k[:, 0, 0, 0].tolist() == [0, 1, 2, 0] and one.lengths.tolist() == [4]
+    for table, kind, says in ((whole.astype(np.int16), TypeError, "page_table has type int16; it must be int64 or int32"),
+                              (whole[:, ::2], ValueError, "page_table is not aligned .* last axis that is not contiguous")):
+        with pytest.raises(kind, match=says):
+            Cache(one.k, one.v, np.zeros(1, np.int64), page_table=table)
+    assert Cache(one.k, one.v, np.zeros(1, np.int64), page_table=[[0, 1]]).capacity == 4
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
+@pytest.mark.parametrize("pages, heads, page_size", [(1, 1, None), (1, 2, None), (4, 2, 1), (4, 2, 2), (1, 1, 1)])
+def test_scales_of_one_token_are_the_caches(dtype, pages, heads, page_size):
+    """An axis of one token has no stride that could say that the scale is the caller's."""
+    kind = np.int8 if dtype == "int8" else getattr(pytest.importorskip("ml_dtypes"), dtype)
+    x = np.random.default_rng(1).standard_normal((1, heads, 1, 4)).astype("f")
+    memory, scales = np.zeros((pages, heads, page_size or 1, 4), kind), np.zeros((pages, heads, page_size or 1), "f")
+    table = None if page_size is None else np.arange(pages)[np.newaxis]
+    one = Cache(memory, memory.copy(), np.zeros(1, np.int64), page_table=table, k_scale=scales, v_scale=scales.copy())
+    one.append(x, x)
+    wanted = cache.quantise(x, {"int8": "i8", "float8_e4m3fn": "f8_e4m3"}[dtype])
+    assert np.array_equal(one.k_scale[0, :, 0], wanted.scales[0, :, 0]) and one.k[0, :, 0].tobytes() == wanted.values[0, :, 0].tobytes()
+    if dtype != "int8":
+        given = np.broadcast_to(np.float32(2), scales.shape)
+        one = Cache(memory, memory.copy(), np.zeros(1, np.int64), page_table=table, k_scale=given, v_scale=given)
+        one.append(x, x)
+        assert one.k[0, :, 0].astype("f").tobytes() == (x[0, :, 0] / 2).astype(kind).astype("f").tobytes()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_quantise(dtype):
     rng = np.random.default_rng(7)
