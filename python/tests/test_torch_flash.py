@@ -153,6 +153,24 @@ def test_a_cache_without_new_keys():
         lib.flash_attn_with_kvcache(*rows, *bshd(k, v))
 
 
+@pytest.mark.parametrize("given, says", [
+    ({"cache_seqlens": torch.tensor([-1, 0])}, "cache_seqlens has -1"),
+    ({"block_table": torch.tensor([[-1, 0], [1, 2]])}, "block_table has -1 to 1"),
+    ({"block_table": torch.tensor([[4, 0], [1, 2]])}, "block_table has 1 to 4"),
+    ({"cache_batch_idx": torch.tensor([-1, 0])}, "cache_batch_idx has -1 to 0"),
+    ({"q": torch.ones(2, 1, 3, 5)}, "q"), ({"k": torch.ones(2, 1, 1, 4)}, r"k has shape \[2, 1, 1, 4\]; it must be \[2, 1, 2, 4\]"),
+    ({"softcap": -1.0}, "softcap"), ({"alibi_slopes": torch.ones(7)}, "alibi_slopes"),
+])
+def test_flash_attn_with_kvcache_writes_nothing_if_it_refuses(given, says):
+    caches, one = [torch.zeros(4, 4, 2, 4) for _ in range(2)], torch.ones(2, 1, 2, 4)
+    rest = {"q": one, "k": one, "v": one, "cache_seqlens": torch.tensor([0, 0]), "cache_batch_idx": torch.tensor([0, 1]), **given}
+    if "block_table" in given:
+        del rest["cache_batch_idx"]
+    with pytest.raises(ValueError, match=says):
+        lib.flash_attn_with_kvcache(rest.pop("q"), *caches, **rest)
+    assert not caches[0].any() and not caches[1].any()
+
+
 class LowerTriangularMask:
     """As xformers has it, where it matters."""
 

@@ -99,25 +99,47 @@ def flash_attn_with_kvcache(
             q = _rotated(q, rotary_cos, rotary_sin, lengths[:, None] + (torch.arange(tokens) if step else torch.zeros(tokens, dtype=torch.int64)), rotary_interleaved)
             if k is not None:
                 k = _rotated(k, rotary_cos, rotary_sin, lengths[:, None] + torch.arange(k.shape[1]), rotary_interleaved)
+        into, saved = (k_cache, v_cache), None
         if k is not None and v is not None:
-            at = lengths[:, None] + torch.arange(k.shape[1])
-            if at.numel() and int(at.max()) >= size:
-                raise ValueError(f"cache_seqlens: {int(at.max()) + 1} keys do not fit into a cache of {size}")
-            if block_table is None:
-                where = (entry[:, None], at)
-            else:
-                where = (block_table.long().gather(1, at // k_cache.shape[1]), at % k_cache.shape[1])
-            k_cache[where], v_cache[where] = k.to(k_cache.dtype), v.to(v_cache.dtype)
-            lengths = lengths + k.shape[1]
+            where = _places(k, v, k_cache, v_cache, lengths, entry, block_table)
+            saved = where, k_cache[where], v_cache[where]
         mask = None
         if cache_leftpad is not None:
             mask = (torch.arange(size) >= cache_leftpad[:, None])[:, None, None]
-        if block_table is None and cache_batch_idx is not None:
-            k_cache, v_cache = k_cache[entry], v_cache[entry]
-        o, lse = attention(
-            q, k_cache, v_cache, layout="bshd", lengths_kv=lengths, page_table=block_table, scale=softmax_scale, causal=causal, window=_window(window_size),
-            softcap=softcap or None, alibi_slopes=alibi_slopes, mask=mask, return_lse=True)
+        try:
+            if saved is not None and k is not None and v is not None:
+                k_cache[saved[0]], v_cache[saved[0]] = k.to(k_cache.dtype), v.to(v_cache.dtype)
+                lengths = lengths + k.shape[1]
+            if block_table is None and cache_batch_idx is not None:
+                k_cache, v_cache = k_cache[entry], v_cache[entry]
+            o, lse = attention(
+                q, k_cache, v_cache, layout="bshd", lengths_kv=lengths, page_table=block_table, scale=softmax_scale, causal=causal,
+                window=_window(window_size), softcap=softcap or None, alibi_slopes=alibi_slopes, mask=mask, return_lse=True)
+        except BaseException:
+            if saved is not None:  # what attention refuses leaves the caches as they were
+                into[0][saved[0]], into[1][saved[0]] = saved[1:]
+            raise
     return (o, lse.transpose(1, 2)) if return_softmax_lse else o
+
+
+def _places(
+    k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, entry: Tensor, table: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Where new tokens are written: entries or pages, and tokens of these.  ValueError for what is not in the caches."""
+    size = k_cache.shape[1] * (1 if table is None else table.shape[1])
+    for name, x, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        wanted = [len(lengths), k.shape[1], *cache.shape[2:]]
+        if list(x.shape) != wanted:
+            raise ValueError(f"{name} has shape {list(x.shape)}; it must be {wanted}, as {name}_cache")
+    if lengths.numel() and int(lengths.min()) < 0:
+        raise ValueError(f"cache_seqlens has {int(lengths.min())}; the least is 0")
+    at = lengths[:, None] + torch.arange(k.shape[1])
+    if at.numel() and int(at.max()) >= size:
+        raise ValueError(f"cache_seqlens: {int(at.max()) + 1} keys do not fit into a cache of {size}")
+    rows, name = (entry[:, None], "cache_batch_idx") if table is None else (table.long().gather(1, at // k_cache.shape[1]), "block_table")
+    if rows.numel() and at.numel() and not (0 <= int(rows.min()) and int(rows.max()) < len(k_cache)):
+        raise ValueError(f"{name} has {int(rows.min())} to {int(rows.max())} where keys are written; there are {len(k_cache)} in k_cache")
+    return rows, at if table is None else at % k_cache.shape[1]
 
 
 def memory_efficient_attention(
