@@ -34,7 +34,7 @@ EXTRA = {_abi.ATTN_BF16: bfloat16, _abi.ATTN_F8_E4M3: float8_e4m3fn, _abi.ATTN_F
 TYPES.update((np.dtype(kind), value) for value, kind in EXTRA.items() if kind is not None)
 DTYPES = {value: dtype for dtype, value in TYPES.items()}
 
-CPU = 1  # kDLCPU of DLPack
+HOST = (1, 3, 11)  # kDLCPU, kDLCUDAHost and kDLROCMHost of DLPack: memory that the CPU reads, the last two pinned
 LAZY = ("conj", "neg")  # what torch notes instead of changing memory, and DLPack does not hand on
 
 
@@ -96,7 +96,7 @@ def _view(x: Any, name: str) -> Array:
             raise TypeError(f"{name} is a tensor whose memory does not have its numbers yet; pass {name}.resolve_{bit}()")
     device = getattr(x, "__dlpack_device__", None)
     if device is not None:
-        if _device(device) != CPU:
+        if _device(device) not in HOST:
             raise TypeError(f"{name} is on the device {getattr(x, 'device', 'of another kind')}, and libattn computes on the CPU")
         try:
             return np.from_dlpack(x)

@@ -115,6 +115,27 @@ def test_offset():
     assert slot_of(Offset(array), "thc").data == array.ctypes.data
 
 
+@pytest.mark.parametrize("device", [3, 11])  # kDLCUDAHost, kDLROCMHost
+@pytest.mark.parametrize("name", ["float32", *TYPES])
+def test_pinned_memory(name, device):
+    """Memory of the host that a GPU also reads, as of torch's pin_memory, is like any other."""
+    class Pinned(Producer):
+        def __dlpack_device__(self):
+            return device, 0
+
+        def __dlpack__(self, *arguments, **named):
+            capsule = super().__dlpack__(*arguments, **named)
+            _dlpack._opened(capsule)[0].tensor.device_type = device
+            return capsule
+
+    array = Q.astype(TYPES.get(name, name))
+    taken = _arrays.asarray(Pinned(array), "q")
+    assert taken.ctypes.data == array.ctypes.data and taken.dtype == array.dtype
+    with pytest.raises(TypeError, match="q is on the device"):
+        device = 2  # kDLCUDA
+        _arrays.asarray(Pinned(array), "q")
+
+
 def test_what_needs_no_wrapper():
     assert libattn.dlpack(Q) is Q
     assert np.shares_memory(np.from_dlpack(libattn.dlpack(Q)), Q)
