@@ -17,6 +17,9 @@ static const char *const structs[] = {"attention.", "tensors.", "tokens.", "spli
 
 static int is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
+/* What only a caller from C can do; an array of Python has its type. */
+static const char hint[] = "; the array was read as i64 (set its dtype if it is i32)";
+
 /* The length of the word at the start of a text: letters, digits, and dots with a letter behind them. */
 static size_t word_at(const char *text)
 {
@@ -48,6 +51,10 @@ void sentence_python(char *message, size_t size, int forward)
     size_t at = 0;
     if (size > sizeof made) size = sizeof made;
     for (const char *from = message; *from;) {
+        if (strncmp(from, hint, sizeof hint - 1) == 0) {
+            from += sizeof hint - 1;
+            continue;
+        }
         const size_t length = word_at(from);
         const int is_out = forward && *from == 'o' && (length == 1 || (length && from[1] == '.')); /* o, or o.dtype */
         const size_t read = is_out || !length ? 1 : length;

@@ -249,8 +249,8 @@ class Call:
         """States in rows of a pool, which the lists choose."""
         first, last = integers(initial, "slots"), integers(final, "final_slots")
         exactly(first, "slots", (self.batch,), "[sequences]")
-        if last.ndim not in (1, 2) or last.shape[0] != self.batch:
-            raise ValueError(f"final_slots has shape {list(last.shape)}; it must be [{self.batch}] or [{self.batch}, snapshots]")
+        if last.ndim not in (1, 2) or last.shape[0] != self.batch or (last.ndim == 2 and not last.shape[1]):
+            raise ValueError(f"final_slots has shape {list(last.shape)}; it must be [{self.batch}] or [{self.batch}, snapshots], with at least one")
         self.problem.pool = state.shape[0]
         self.problem.snapshots = last.shape[1] if last.ndim == 2 else 1
         for name in ("initial_state", "final_state"):

@@ -53,11 +53,12 @@ def choose_blocks(
         raise ValueError(f"scores has {array.ndim} axes; it must have three, [batch, heads, blocks]")
     batch, heads, blocks = array.shape
     lens = exactly(integers(lengths, "lengths"), "lengths", (batch,), "[batch]")
-    each = integer(count, "count", 0)
+    first, last = integer(keep_first, "keep_first", 0), integer(keep_last, "keep_last", 0)
+    each = min(integer(count, "count", 0), max(blocks, first + last))  # (a list has no block twice)
     starts, index = np.empty(batch * heads + 1, np.int64), np.empty(batch * heads * each, np.int64)
     call = _native.struct(
         _abi.attn_choice, batch=batch, heads_kv=heads, blocks=blocks, block=integer(block, "block", 1), count=each,
-        keep_first=integer(keep_first, "keep_first", 0), keep_last=integer(keep_last, "keep_last", 0),
+        keep_first=first, keep_last=last,
     )
     chosen = execution(options)
     if chosen is not None:
@@ -89,7 +90,7 @@ class Cache(Fixed):
     The attributes of these names are arrays over the same memory: write to their elements between calls as you like (lengths to go
     back, page_table as sequences grow).  Calls on one cache wait for each other; calls on different caches may run at once.
 
-    Raises ValueError or TypeError for arrays that do not fit.
+    Raises ValueError or TypeError for arrays that do not fit, and NotImplementedError for float64 with another type.
     """
 
     def __init__(
@@ -103,6 +104,8 @@ class Cache(Fixed):
                 raise ValueError(f"{name} has {len(array.shape)} axes; it must have four, [batch or pages, heads, tokens, channels]")
         if self.v.shape[:3] != self.k.shape[:3]:
             raise ValueError(f"v has shape {list(self.v.shape)}, k {list(self.k.shape)}; they must agree but for the channels")
+        if (kind_of(self.k) == "float64") != (kind_of(self.v) == "float64"):
+            raise NotImplementedError(f"k is of {kind_of(self.k)} and v of {kind_of(self.v)}; either both are of float64 or none")
         first, heads, tokens, dim = self.k.shape
         table = None if page_table is None else table_of(page_table)
         pages = 0 if table is None else first
@@ -184,11 +187,18 @@ class Cache(Fixed):
     def _values(self, v: Any) -> Array | None:
         if (v is None) != self._v_is_k:
             raise ValueError("v is missing" if v is None else "v is set, and the cache's v is its k; the values are the first channels of k")
-        return None if v is None else floats(v, "v", self._exact)
+        return None if v is None else self._new(v, "v")
+
+    def _new(self, x: Any, name: str) -> Array:
+        """New tokens: of float64 if the cache is, and only then."""
+        array = floats(x, name, self._exact)
+        if array.dtype == np.float64 and self._exact is None:
+            raise NotImplementedError(f"{name} is of float64 and the cache's k of {kind_of(self.k)}; either both are of float64 or none")
+        return array
 
     def _tokens(self, k: Any, v: Any, lengths: Any) -> tuple[Any, list[Array]]:
         """The attn_cache_tokens, and its arrays."""
-        keys, values = floats(k, "k", self._exact), self._values(v)
+        keys, values = self._new(k, "k"), self._values(v)
         if keys.ndim != 4:
             raise ValueError(f"k has {keys.ndim} axes; it must have four, [batch, heads, len, dim_qk]")
         shape = (self.batch, self.heads, keys.shape[2])
@@ -205,7 +215,7 @@ class Cache(Fixed):
 
     def _packed(self, k: Any, v: Any, lengths: Any, slots: Any, positions: Any, cu_seqlens: Any) -> tuple[Any, list[Array]]:
         """The same for tokens with slots or cu_seqlens, in the layout of engines."""
-        keys, values = floats(k, "k", self._exact), self._values(v)
+        keys, values = self._new(k, "k"), self._values(v)
         if keys.ndim != 3:
             how = "cu_seqlens" if slots is None else "slots"
             raise ValueError(f"k has {keys.ndim} axes; with {how} it must have three, [tokens, heads, dim_qk]")
@@ -290,7 +300,9 @@ class Cache(Fixed):
                 if getattr(problem.score, name) == 0:
                     raise ValueError(f"{name} is 0; it must be above 0, or None")
         if window is not None:
-            left, right = window if isinstance(window, tuple) else (window, window)
+            if isinstance(window, (tuple, list)) and len(window) != 2:
+                raise TypeError(f"window must be an integer or (left, right), not {window!r}")
+            left, right = window if isinstance(window, (tuple, list)) else (window, window)
             problem.mask.window = 1
             problem.mask.window_left = -1 if left is None else integer(left, "window")
             problem.mask.window_right = -1 if right is None else integer(right, "window")
@@ -383,7 +395,7 @@ class Cache(Fixed):
             raise ValueError(f"q has {queries.ndim} axes; it must have four, [batch, heads_q, len, dim_qk]")
         exactly(queries, "q", (self.batch, *queries.shape[1:3], self.k.shape[3]), "[batch, heads_q, len, dim_qk]")
         scores = np.empty((self.batch, self.heads, self._blocks(block)), np.float32)
-        array = written(rows, "rows", None, ("float32", "float16", "bfloat16", "float64"))
+        array = floats(rows, "rows")
         count = self.k.shape[0] if self.page_size else self.batch * self._blocks(block)
         exactly(array, "rows", (count, self.heads, 2, self.k.shape[3]), "[blocks, heads, 2, dim_qk]")
         made = self._bounds(array, block, options)
@@ -402,7 +414,9 @@ class Cache(Fixed):
         Raises ValueError (also if an entry has fewer tokens) or NotImplementedError (rotated keys of 8 bits or fewer, and those of q4_1c)
         with the cache as it was.
         """
-        counts = np.full(self.batch, drop, np.int64) if np.ndim(drop) == 0 else integers(drop, "drop")
+        if isinstance(drop, bool):
+            raise TypeError("drop is of type bool; it must be an integer")
+        counts = np.full(self.batch, integer(drop, "drop", 0)) if np.ndim(drop) == 0 else integers(drop, "drop")
         slot = input_slot(exactly(counts, "drop", (self.batch,), "[batch]"), (0,))
         with self._lock:
             _native.call("attn_cache_shift", ctypes.byref(self._cache), integer(keep, "keep", 0), ctypes.byref(slot))

@@ -174,8 +174,8 @@ class Pool(Fixed):
             )
         first = exactly(integers(slots, "slots"), "slots", (call.batch,), "[sequences]")
         last = first if final_slots is None else integers(final_slots, "final_slots")
-        if last.ndim not in (1, 2) or last.shape[0] != call.batch:
-            raise ValueError(f"final_slots has shape {list(last.shape)}; it must be [{call.batch}] or [{call.batch}, snapshots]")
+        if last.ndim not in (1, 2) or last.shape[0] != call.batch or (last.ndim == 2 and not last.shape[1]):
+            raise ValueError(f"final_slots has shape {list(last.shape)}; it must be [{call.batch}] or [{call.batch}, snapshots], with at least one")
         call.problem.pool, call.problem.snapshots = self.state.shape[0], last.shape[1] if last.ndim == 2 else 1
         for name in ("initial_state", "final_state"):
             call.slots.put(name, self.state, (0, 2, 3))

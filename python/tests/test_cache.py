@@ -345,7 +345,12 @@ def kept(**options):
     (lambda: Cache(C, C, np.zeros(B, np.int64), v_scale=np.zeros((B, H, 12), np.float32)), ValueError, "v_scale is set"),
     (lambda: Cache(C, C, np.zeros(B, np.int64), page_table=[0, 1]), ValueError, "page_table has 1 axes"),
     (lambda: Cache(np.broadcast_to(0.0, C.shape), C, np.zeros(B, np.int64)), ValueError, "k is read-only"),
-    (lambda: Cache.empty(B, H, 12, D, dtype=np.float64, v_dtype=np.float32).append(K, K), NotImplementedError, "f64"),
+    (lambda: Cache.empty(B, H, 12, D, dtype=np.float64, v_dtype=np.float32), NotImplementedError, "k is of float64 and v of float32"),
+    (lambda: Cache.empty(B, H, 12, D).append(K, K), NotImplementedError, "k is of float64 and the cache's k of float32"),
+    (lambda: kept().shift(1.9), TypeError, "drop is of type float"), (lambda: kept().shift(True), TypeError, "drop is of type bool"),
+    (lambda: kept().shift("1"), TypeError, "drop is of type str"), (lambda: kept().shift(None), TypeError, "drop is of type NoneType"),
+    (lambda: kept().shift(2**63), ValueError, "drop is 9223372036854775808; it must be at most"), (lambda: kept().shift(-1), ValueError, "drop is -1"),
+    (lambda: kept().attend(Q, K, V, window=[1, 0, 2]), TypeError, r"window must be an integer or \(left, right\), not \[1, 0, 2\]"),
     (lambda: Cache.empty(-1, H, 12, D), ValueError, "batch is -1"),
     (lambda: kept(rope=Rope(dim_rotary=3)).append(K, V), ValueError, "even"),
     (lambda: kept(rope=Rope(cosines=np.ones((5, 4)), sines=np.ones((5, 4)))).append(K, V), ValueError, "5"),
@@ -365,6 +370,18 @@ def kept(**options):
 def test_errors(make, kind, message):
     with pytest.raises(kind, match=message):
         make()
+
+
+def test_what_is_only_read_and_what_is_more_than_there_is():
+    """Rows of page_scores that cannot be written, windows that are lists, and more blocks than there are."""
+    one, other = kept(page_size=4), kept(page_size=4)
+    assert np.array_equal(one.attend(Q, K, V, window=[2, 0]), other.attend(Q, K, V, window=(2, 0)))
+    rows = one.page_bounds()
+    scores = one.page_scores(rows, Q)
+    rows.flags.writeable = False
+    assert np.array_equal(one.page_scores(rows, Q), scores)
+    all_of, more = (cache.choose_blocks(scores, one.lengths, count, 4, keep_first=2, keep_last=2) for count in (5, 2**40))
+    assert all(np.array_equal(x, y) for x, y in zip(all_of, more)) and len(more.block_index) == B * H * 3
 
 
 def test_nothing_is_replaced():

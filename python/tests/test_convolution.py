@@ -65,6 +65,8 @@ def test_pool():
         slot, at = final[0, 3 - accepted], at + accepted
     with pytest.raises(ValueError, match=r"initial_slots\[0\] is 6; it must be -1 or below pool \(6\)"):
         pool.convolve(x[:1], weight, bias, [6])
+    with pytest.raises(ValueError, match=r"final_slots has shape \[1, 0\]"):
+        pool.convolve(x[:1], weight, bias, [4], final_slots=np.zeros((1, 0), int))
 
 
 def test_rejected():

@@ -22,7 +22,7 @@ STRUCTS = {"score", "mask", "dropout", "outputs", "bias_table", "relative", "pag
 def of_c(text):
     """Names of C in a sentence: fields of structs, constants, functions."""
     return [word for word in WORD.findall(text)
-            if word.split(".")[0] in STRUCTS and "." in word or word.startswith(("ATTN_", "attn_")) and word not in ("ATTN_ISA", "ATTN_THREADS")]
+            if word.split(".")[0] in STRUCTS and "." in word or (word == "NULL" or word.startswith(("ATTN_", "attn_"))) and word not in ("ATTN_ISA", "ATTN_THREADS")]
 
 
 # ---- the table
@@ -43,6 +43,15 @@ def test_the_table():
     assert _core.sentence("tokens.lengths[3] and q.dtype, v0.25, a.b.") == "lengths[3] and q.dtype, v0.25, a.b."
     assert _core.sentence("mask.chunk " * 30) == "chunk " * 30
     assert len(_core.sentence("mask.window_left " * 60)) == 1023 and _core.sentence("mask.chunk " * 200) == "mask.chunk " * 200  # no more fits
+
+
+def test_what_only_a_caller_from_c_can_do():
+    hint = "; the array was read as i64 (set its dtype if it is i32)"
+    for path in ("core/base/names.h", "layers/middle.c"):
+        assert f'"{hint}"' in (ROOT / "src" / path).read_text(encoding="utf-8")
+    assert _core.sentence(f"cu_seqlens[1] is 9{hint}, and so on") == "cu_seqlens[1] is 9, and so on"
+    with pytest.raises(ValueError, match=r"^lengths_kv\[0\] \(1099511627776\) is not between 0 and 7$"):
+        A(Q[:1], K[:1], V[:1], lengths_kv=np.array([2**40]))
 
 
 def test_the_table_has_the_fields_that_keywords_set():
