@@ -16,18 +16,18 @@ STORED = ("float32", "float16", "bfloat16", "int8", "float64", *FLOAT8)
 
 
 def written(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Array:
-    """An array that the cache writes to: not a copy."""
+    """An array that the cache writes to: not a copy, but a view, which cannot be resized: C knows the address."""
     array = output(x, name, shape)
     if str(array.dtype) not in dtypes:
         raise TypeError(f"{name} has type {array.dtype}; it must be {' or '.join(dtypes)}")
-    return array
+    return array[...]
 
 
 def stored(x: Any, name: str) -> Array | Blocks:
     """The same for keys or values, which may be in blocks."""
     if not isinstance(x, Blocks):
         return written(x, name, None, STORED)
-    found = Blocks(output(x.data, name, None, np.uint8), x.format)
+    found = Blocks(output(x.data, name, None, np.uint8)[...], x.format)
     if found.data.size and not np.may_share_memory(cells(found, name), found.data):
         raise ValueError(f"{name} has strides that are no whole blocks of {SIZES[x.format]} bytes")
     return found
@@ -40,7 +40,7 @@ def scale_of(x: Any, name: str, of: Array | Blocks) -> Array:
     if isinstance(of, np.ndarray) and of.dtype.name in FLOAT8 and array.shape == shape and is_given(array):
         if array.dtype != np.float32:
             raise TypeError(f"{name} has type {array.dtype}; it must be float32")
-        return array
+        return array[...]
     return written(x, name, shape, ("float32",))
 
 
@@ -66,12 +66,12 @@ def table_of(x: Any) -> Array:
     if array.ndim != 2:
         raise ValueError(f"page_table has {array.ndim} axes; it must have two, [batch, pages of a sequence]")
     if isinstance(x, (list, tuple)):
-        return integers(array, "page_table")
+        return integers(array, "page_table")[...]
     if str(array.dtype) not in ("int64", "int32"):
         raise TypeError(f"page_table has type {array.dtype}; it must be int64 or int32")
     if rows(array) is not array:
         raise ValueError("page_table is not aligned to its elements, or has a last axis that is not contiguous")
-    return array
+    return array[...]
 
 
 def kind_of(rows: Array | Blocks) -> str:

@@ -393,6 +393,16 @@ def test_nothing_is_replaced():
         del one.k
 
 
+@pytest.mark.parametrize("dtype", ["int8", "q4_1c"])
+def test_nothing_is_resized(dtype):
+    """C knows the addresses."""
+    one = Cache.empty(1, 1, 32, 32, dtype=dtype, v_dtype="int8", page_size=32)
+    arrays = [one.k.data if dtype == "q4_1c" else one.k, one.v, one.lengths, one.page_table, one.k_scale, one.v_scale, one.k_tail]
+    for array in filter(lambda x: x is not None, arrays):
+        with pytest.raises(ValueError, match="resize"):
+            array.resize((7, 7), refcheck=False)
+
+
 def test_numbers_in_its_arrays_are_checked():
     for lengths, table in (([-1, 0], [[0], [1]]), ([13, 0], [[0], [1]]), ([0, 0], [[0], [2]]), ([0, 0], [[0], [-1]])):
         one = Cache(C, np.zeros((B, H, 12, DV)), np.array(lengths), page_table=np.array(table))
