@@ -362,7 +362,8 @@ class Handle:
     def check(self, call: Call) -> None:
         """Raises ValueError for a call of other sizes than the plan's."""
         if (call.starts is None) == ("cu_seqlens" in self.sizes):
-            raise ValueError(f"cu_seqlens is {'missing' if call.starts is None else 'set'}; the plan was made {'with' if call.starts is None else 'without'} it")
+            is_, with_ = ("missing", "with") if call.starts is None else ("set", "without")
+            raise ValueError(f"cu_seqlens is {is_}; the plan was made {with_} it")
         for name, shape in call.sizes().items():
             planned = self.sizes.get(name, shape)  # (that a tensor was absent, C says)
             if shape != planned:

@@ -77,8 +77,8 @@ class Cache(Fixed):
     v            [batch, heads, capacity, dim_v], in pages [pages, heads, page_size, dim_v]: likewise.  It may be the first channels of k,
                  in the same memory (latents): then they are written with the keys, and new tokens have no v
     lengths      [batch] of int64: tokens in the cache; appending adds to them
-    page_table   [batch, pages of a sequence] of int64 or int32, which may be columns of a larger table: token j of entry b is token j % page_size of page
-                 page_table[b, j // page_size].  The pages that a call writes to must be distinct, which is not checked
+    page_table   [batch, pages of a sequence] of int64 or int32, which may be columns of a larger table: token j of entry b is token
+                 j % page_size of page page_table[b, j // page_size].  The pages that a call writes to must be distinct, which is not checked
     k_scale      [batch, heads, capacity], or in pages, of float32: if k is int8, or float8 with scales, which are otherwise 1;
                  appending quantises as `quantise` does.  Where all tokens share a scale (a stride of 0: numpy.broadcast_to of one, or
                  of one for each head), it is yours, and only read
