@@ -468,6 +468,6 @@ class Cache(Fixed):
             for b, (source, target) in enumerate(zip(sources, targets)):  # nothing was written until here
                 scales = [scale for scale in (self.k_scale, self.v_scale) if scale is not None and not is_given(scale)]
                 rows = [bytes_of(self.k)] if self._v_is_k else [bytes_of(self.k), bytes_of(self.v)]
-                for array in (*rows, *({id(one): one for one in scales}).values()):
+                for array in (*rows, *({one.ctypes.data: one for one in scales}).values()):
                     array[target] = array[source]
                 self.lengths[b] = counts[b]
