@@ -74,6 +74,7 @@ static double *read(const api_case *c, entry *x, const char *name, int64_t heads
                 if (paged) {
                     const int64_t page = pages ? read_index(block_at(pages, x->e, 0, 0, i / size), pages->dtype)
                                                : get_index(lists, get_index(tensor(c, "page_starts"), x->e) + i / size);
+                    if (page < 0 || page >= c->problem.paging.pages) continue; /* behind a window, or the call would be rejected */
                     owner = page, token = i % size;
                 }
                 if (b->dtype == ATTN_Q4_1C && i >= x->length[1]) continue;
