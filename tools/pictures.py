@@ -53,7 +53,8 @@ def run_page(page, folder, attn):
 
 def draw_peers(attn, to):
     """The chart of README.md."""
-    newest = max((ROOT / "bench/results").glob("*-peers.json"), key=lambda path: (json.loads(path.read_text(encoding="utf-8"))["date"], "avx512" in path.name))
+    found = [path for path in (ROOT / "bench/results").glob("*-peers.json") if "-serving-" not in path.name]
+    newest = max(found, key=lambda path: (json.loads(path.read_text(encoding="utf-8"))["date"], "avx512" in path.name))
     subprocess.run([attn, "plot", "peers", str(newest.relative_to(ROOT)), "-o", str(to)], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
 
 
