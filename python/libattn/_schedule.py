@@ -129,5 +129,5 @@ def _nodes(x: Any, name: str) -> Array | None:
     if array.ndim != 1:
         raise ValueError(f"{name} has {array.ndim} axes; it must have one")
     if array.size and not (-MOST <= array.min() and array.max() <= MOST):
-        raise ValueError(f"{name} has a number that is no node")
+        raise ValueError(f"{name} has a number that no node has")
     return np.ascontiguousarray(array, np.int32)

@@ -271,7 +271,7 @@ def test_packed_tokens_may_differ():
     ({"nodes": 2, "entry_nodes": [0, 1]}, ValueError, "entry_nodes has 2 numbers; it must have one for each of 5 batch entries"),
     ({"nodes": 2, "entry_nodes": [0] * B, "worker_nodes": [0, 3]}, ValueError, r"worker_nodes\[1\] is 3; it must be -1 or a node below 2"),
     ({"nodes": 2, "entry_nodes": [0] * B, "worker_nodes": [0] * 1025}, ValueError, "the number of worker_nodes is 1025; it must be between 0 and 1024"),
-    ({"nodes": 2, "entry_nodes": [2**40] * B}, ValueError, "entry_nodes has a number that is no node"),
+    ({"nodes": 2, "entry_nodes": [2**40] * B}, ValueError, "entry_nodes has a number that no node has"),
     ({"nodes": 2, "entry_nodes": [[0] * B]}, ValueError, "entry_nodes has 2 axes; it must have one"),
     ({"lengths_kv": None}, TypeError, "lengths_kv is missing; the plan was made with it"),
     ({"sink": np.zeros(H)}, TypeError, "sink is set; the plan was made without it"),

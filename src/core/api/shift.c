@@ -48,8 +48,8 @@ static attn_status run(const moves *m, int64_t entries, int64_t each, attn_trans
         .tokens = written ? entries * each : 0, /* which then fit the cache's memory, or the list of slots */
         .find = find,
         .context = m,
-        .tensor = {{c->heads_kv, c->dim_qk, slot_of(&c->k), c->k, c->k_scale, rope, attn_cache_gives_scale(&c->k, &c->k_scale)},
-                   {c->heads_kv, c->dim_v, slot_of(&c->v), c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale)}},
+        .tensor = {{c->heads_kv, c->dim_qk, slot_of(&c->k), c->k, c->k_scale, rope, attn_cache_gives_scale(&c->k, &c->k_scale), 0},
+                   {c->heads_kv, c->dim_v, slot_of(&c->v), c->v, c->v_scale, NULL, attn_cache_gives_scale(&c->v, &c->v_scale), 0}},
         .tensors = attn_cache_has_values_in_keys(c) ? 1 : 2};
     TRY(attn_transfer_plan(&walk, NULL, 1, error));
     attn_run_transfer(&walk);
