@@ -158,6 +158,10 @@ attn_status linear_input_read(linear_input *l, const attention_input *input, con
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "linear attention has no mask, bias, slopes, sink, scale of each head, or lengths of one side; --ignore "
                        "leaves a tensor out");
+    for (int t = LINEAR(cu_seqlens); t <= LINEAR(final_slots); t++) {
+        attn_status status = input_refuse(input->file, settings->ignored, linear_file_name(t), error);
+        if (status != ATTN_OK) return status;
+    }
     l->spec = input->spec;
     l->spec.lengths = 0;
     l->spec.op = input->spec.op == SPEC_BACKWARD ? SPEC_LINEAR_BACKWARD : SPEC_LINEAR;

@@ -123,11 +123,30 @@ static const attn_archive_tensor *find_named(const attention_input *input, const
     return found || r != TENSOR(lengths_kv) ? found : find_lengths(input, settings);
 }
 
+attn_status input_refuse(const attn_archive *file, const char *const *ignored, const char *name, attn_error *error)
+{
+    if (!file || is_among(ignored, name) || !attn_archive_find(file, name)) return ATTN_OK;
+    return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s': the command has no option for it; --ignore=%s leaves it out", name,
+                   name);
+}
+
+/* Of what the library reads, all that no flag names: a page table, say, without which the result is another. */
+static attn_status refuse_others(const attention_input *input, const input_settings *settings, attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
+        const char *name = tensors_about(t)->name;
+        if (role_without_flag(t) && !is_chosen(settings, name)) status = input_refuse(input->file, settings->ignored, name, error);
+    }
+    return status == ATTN_OK ? status : failure_about(error, input->path);
+}
+
 attn_status input_find(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
 {
     attn_status status = ATTN_OK;
     input->path = path ? path : settings->chosen[TENSOR(q)] ? settings->chosen[TENSOR(q)] : "input";
     if (path) status = open_file(&input->file, path, settings, error);
+    if (status == ATTN_OK) status = refuse_others(input, settings, error);
     const int op = settings->spec.op, gradients = role_used_by(TENSOR(grad_o), op);
     const int has_w = problem_has_w(&settings->spec);
     for (int r = 0; r < ROLES && status == ATTN_OK; r++) {

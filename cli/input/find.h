@@ -10,6 +10,9 @@
  * there is none. */
 const attn_archive_tensor *input_named(const attn_archive *file, const char *const *ignored, const char *name, const char *slot);
 
+/* Fails if the file, which may be NULL, has a tensor of this name that the command has no option for and that is not ignored. */
+attn_status input_refuse(const attn_archive *file, const char *const *ignored, const char *name, attn_error *error);
+
 /* The names of a file's tensors, "a, b, c", cut to `size`. */
 void input_list(const attn_archive *file, char *text, size_t size);
 

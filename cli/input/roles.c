@@ -90,6 +90,11 @@ const char *role_flag(int role)
     return flags[role];
 }
 
+int role_without_flag(int role)
+{
+    return role < TENSORS && !role_flag(role) && tensors_about(role)->role[ATTN_FORWARD] == ATTN_ROLE_INPUT;
+}
+
 int role_used_by(int role, int op)
 {
     static const attn_op ops[] = {
@@ -131,11 +136,12 @@ static attn_status set_role(void *target, const char *flag, const char *value, a
     return ATTN_OK;
 }
 
-/* 1 if a role has this name, in files or of its slot, in either kind of attention. */
+/* 1 if a role has this name, in files or of its slot, in either kind of attention; also one that no flag gives (find.c). */
 static int is_role(const char *name)
 {
     for (int r = 0; r < ROLES; r++)
-        if (role_flag(r) && (strcmp(name, role_name(r)) == 0 || (r < TENSORS && strcmp(name, tensors_about(r)->name) == 0)))
+        if ((role_flag(r) || role_without_flag(r)) &&
+            (strcmp(name, role_name(r)) == 0 || (r < TENSORS && strcmp(name, tensors_about(r)->name) == 0)))
             return 1;
     for (int t = 0; t < LINEARS; t++)
         if (strcmp(name, linear_file_name(t)) == 0 || strcmp(name, linear_about(t)->name) == 0)

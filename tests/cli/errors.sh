@@ -171,6 +171,20 @@ rejected 2 "attn run: --offset $nothing" run starts.safetensors -o out.npz --off
 rejected 2 "attn run: --offset $nothing" run starts.safetensors -o out.npz --offset=3 --rope
 
 # run: optional tensors, and gradients
+for name in ranges block_starts block_index page_table page_starts page_index lengths_last_page tree k_tail; do
+    make unread.safetensors $flat $name:i64:1x1x1x2:0
+    rejected 3 "attn run: unread.safetensors: tensor '$name': the command has no option for it; --ignore=$name leaves it out" \
+        run unread.safetensors -o out.npz
+    ok "$name can be left out" "$ATTN" run unread.safetensors -o out.npz --ignore=$name
+    rm out.npz
+done
+for name in cu_seqlens initial_slots final_slots; do
+    make unread.safetensors $flat $name:i64:2:0
+    rejected 3 "attn run: unread.safetensors: tensor '$name': the command has no option for it; --ignore=$name leaves it out" \
+        run unread.safetensors -o out.npz --linear
+    ok "$name can be left out" "$ATTN" run unread.safetensors -o out.npz --linear --ignore=$name
+    rm out.npz
+done
 rejected 2 "attn run: a.safetensors: --block needs a tensor 'blocks' (1 = keep); --block-mask=NAME chooses another" \
     run a.safetensors -o out.npz --block=2,2
 rejected 2 "attn run: blocks.safetensors: tensor 'blocks': --block=Q,K gives the queries and keys of each entry; --ignore=blocks leaves it out" \
