@@ -294,6 +294,27 @@ static void test_threads(void **state)
         }
 }
 
+/* Heads whose keys lie side by side are read together: other items. */
+static void test_strides(void **state)
+{
+    enum { CAPACITY = 256 };
+    static float keys[HKV * CAPACITY * D];
+    attn_error error;
+    (void)state;
+    valid();
+    lengths[0] = lengths[1] = CAPACITY, lengths[2] = 9;
+    problem.shape.len_kv = CAPACITY, problem.paging = (attn_paging){0};
+    tensors.page_table = (attn_input){0};
+    tensors.k = tensors.v = (attn_input){keys, ATTN_F32, {0, CAPACITY * D, D, 1}}; /* the same ones for each sequence */
+    attn_plan *maker = plan_of();
+    assert_int_equal(attn_schedule_make(&call.schedule, maker, &tensors, memory, sizeof memory, NULL, &error), ATTN_OK);
+    tensors.k = tensors.v = (attn_input){keys, ATTN_F32, {0, D, HKV * D, 1}};
+    attn_plan *plan = plan_of();
+    runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT,
+             "call.schedule was made with a plan of other strides or threads; make one with this plan");
+    attn_plan_destroy(plan), attn_plan_destroy(maker);
+}
+
 static void test_executing(void **state)
 {
     static const int64_t few[B] = {1, 1, 1};
@@ -398,10 +419,10 @@ static void test_described(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making),    cmocka_unit_test(test_prefixes),
-                                       cmocka_unit_test(test_options),   cmocka_unit_test(test_plans),
-                                       cmocka_unit_test(test_size),      cmocka_unit_test(test_threads),
-                                       cmocka_unit_test(test_executing), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_making),    cmocka_unit_test(test_prefixes),  cmocka_unit_test(test_options),
+        cmocka_unit_test(test_plans),     cmocka_unit_test(test_size),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_strides),   cmocka_unit_test(test_executing), cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -314,13 +314,15 @@ static const char *difference(const attn_schedule_key *made, const attn_schedule
     if (memcmp(&made->shape, &now->shape, sizeof made->shape) != 0) return "sizes";
     if (made->dilation != now->dilation || made->listed != now->listed) return "masks";
     if (memcmp(&made->mask, &now->mask, sizeof made->mask) != 0) return "masks";
+    int threads = 0;
     for (int n = 0; n < ATTN_MAX_PLAN_PARTS; n++) {
         struct attn_schedule_key_part part;
         memcpy(&part, &made->part[n], sizeof part);
+        threads |= part.workers != now->part[n].workers;
         part.workers = now->part[n].workers, part.group = now->part[n].group; /* what follows from the threads */
         if (memcmp(&part, &now->part[n], sizeof part) != 0) return "kernels or outputs";
     }
-    return "threads";
+    return threads ? "threads" : "strides or threads"; /* heads whose keys lie side by side are one group */
 }
 
 attn_status attn_schedule_check(const attn_schedule *s, const attn_plan *plan, const attn_args *args, attn_error *error)
