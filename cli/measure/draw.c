@@ -19,7 +19,7 @@ static void draw_normals(random_state *random, attn_dtype dtype, double scale, u
 {
     static unsigned char table[NORMALS * LARGEST_ELEMENT];
     _Static_assert(BLOCKS * LARGEST_BLOCK <= sizeof table, "as many blocks");
-    const int blocks = format_is_blocks(dtype);
+    const int blocks = format_is_blocks(dtype) || dtype == ATTN_Q4_1C;
     const size_t element = attn_dtype_size(dtype), whole = (blocks ? BLOCKS : NORMALS) * element;
     for (size_t k = 0; k < whole && k < bytes; k += element) {
         double x[ATTN_BLOCK];

@@ -27,7 +27,7 @@ typedef struct setting {
 
 static double smallest_normal(attn_dtype dtype)
 {
-    if (format_is_blocks(dtype)) return 0x1p-14; /* of their steps, which are f16 */
+    if (format_is_blocks(dtype) || dtype == ATTN_Q4_1C) return 0x1p-14; /* of their steps, which are f16 */
     return dtype == ATTN_F16 ? 0x1p-14 : dtype == ATTN_F64 ? DBL_MIN : (double)FLT_MIN;
 }
 
@@ -111,6 +111,27 @@ static void fill_rows(const setting *s, role r, tensor *t, const tensor *scales,
             }
 }
 
+/* Groups of keys by channel; the last one, if it is not full, is not read. */
+static void fill_channels(const setting *s, tensor *t, normal_run *run)
+{
+    const int64_t dim = t->size[3] * ATTN_BLOCK;
+    double x[ATTN_BLOCK];
+    for (int64_t b = 0; b < distinct(t, 0); b++)
+        for (int64_t h = 0; h < distinct(t, 1); h++)
+            for (int64_t first = 0; first + ATTN_BLOCK <= t->size[2]; first += ATTN_BLOCK)
+                for (int64_t c = 0; c < dim; c++) {
+                    int64_t key;
+                    const int64_t block = format_channel(dim, c, &key);
+                    for (int64_t j = 0; j < ATTN_BLOCK; j++) x[j] = draw(s, ROLE_K, first + j, c, run);
+                    format_put_block(tensor_at(t, b, h, first + key, block), ATTN_Q4_1C, x);
+                }
+}
+
+static void fill_numbers(const setting *s, role r, tensor *t, normal_run *run)
+{
+    FOR_EACH_ELEMENT(t, b, h, i, e) { element_write(t->layout.dtype, tensor_at(t, b, h, i, e), draw(s, r, i, e, run)); }
+}
+
 void fill_tensors(check_call *call, const check_case *c, random_state *random)
 {
     const attn_shape *shape = &call->problem.shape;
@@ -130,7 +151,11 @@ void fill_tensors(check_call *call, const check_case *c, random_state *random)
             fill_rows(&s, (role)r, t, &call->in[r == ROLE_K ? TENSOR(k_scale) : TENSOR(v_scale)], &run);
             continue;
         }
-        FOR_EACH_ELEMENT(t, b, h, i, e) { element_write(t->layout.dtype, tensor_at(t, b, h, i, e), draw(&s, (role)r, i, e, &run)); }
+        if (t->layout.dtype == ATTN_Q4_1C) {
+            fill_channels(&s, t, &run);
+            t = &call->in[TENSOR(k_tail)];
+        }
+        fill_numbers(&s, (role)r, t, &run);
     }
     normal_end(&run);
     fill_flows(call, random);
@@ -203,7 +228,7 @@ static void plant_in(tensor *t, random_state *random)
         int64_t at[4];
         for (int axis = 0; axis < 4; axis++) at[axis] = random_below(random, t->size[axis]);
         void *element = tensor_at(t, at[0], at[1], at[2], at[3]);
-        if (format_is_blocks(t->layout.dtype)) format_put(element, t->layout.dtype, NAN);
+        if (format_is_blocks(t->layout.dtype) || t->layout.dtype == ATTN_Q4_1C) format_put(element, t->layout.dtype, NAN);
         else element_write(t->layout.dtype, element, NAN);
     }
 }
@@ -221,7 +246,7 @@ static void poison_element(const tensor *t, void *at, case_poison poison)
     static const uint16_t signal_f16 = 0x7c01;
     const attn_dtype dtype = t->layout.dtype;
     if (dtype == ATTN_I8) return; /* any byte is a valid number; its scale is poisoned instead */
-    if (format_is_blocks(dtype) && poison != POISON_ONES) {
+    if ((format_is_blocks(dtype) || dtype == ATTN_Q4_1C) && poison != POISON_ONES) {
         format_put(at, dtype, poison == POISON_INF ? INFINITY : NAN);
         if (poison == POISON_SIGNAL) memcpy(at, &signal_f16, sizeof signal_f16); /* its steps */
         return;
@@ -260,6 +285,26 @@ static int visible(const expectation *e, const int64_t low[4], const int64_t hig
     return 0;
 }
 
+/* Keys by channel: groups of which no key is seen, the last one that is not full, and of k_tail all but its keys that are seen. */
+static void poison_groups(check_call *call, int64_t b, int64_t g, int64_t prefix, case_poison poison)
+{
+    const expectation *e = &call->expected;
+    const int64_t heads = e->ref.Hq / e->ref.Hkv, Sq = e->ref.Sq, Skv = e->ref.Skv;
+    const int64_t keys = e->len_kv ? e->len_kv[b] : Skv, exact = keys - keys % ATTN_BLOCK;
+    for (int64_t first = prefix; first < Skv; first += ATTN_BLOCK) {
+        const int64_t end = first + ATTN_BLOCK < Skv ? first + ATTN_BLOCK : Skv;
+        const int64_t low[4] = {b, g * heads, 0, first}, high[4] = {b + 1, (g + 1) * heads, Sq, end};
+        if (first < exact && visible(e, low, high)) continue;
+        for (int64_t j = first; j < end; j++) poison_row(&call->in[TENSOR(k)], NULL, b, g, j, poison);
+    }
+    for (int64_t row = 0; row < ATTN_TAIL; row++) {
+        const int64_t j =
+            exact - exact % ATTN_TAIL + row + (row < exact % ATTN_TAIL ? ATTN_TAIL : 0); /* the next key in this row */
+        const int64_t low[4] = {b, g * heads, 0, j}, high[4] = {b + 1, (g + 1) * heads, Sq, j + 1};
+        if (j >= keys || !visible(e, low, high)) poison_row(&call->in[TENSOR(k_tail)], NULL, b, g, row, poison);
+    }
+}
+
 void fill_poison(check_call *call, const check_case *c)
 {
     const expectation *e = &call->expected;
@@ -273,7 +318,7 @@ void fill_poison(check_call *call, const check_case *c)
             for (int64_t j = c->spec.prefix; j < r->Skv; j++) { /* another sequence may see what all share */
                 const int64_t low[4] = {b, g * group, 0, j}, high[4] = {b + 1, (g + 1) * group, r->Sq, j + 1};
                 if (visible(e, low, high)) continue;
-                poison_row(&call->in[TENSOR(k)], e->begin_kv, b, g, j, poison);
+                if (!call->in[TENSOR(k_tail)].base) poison_row(&call->in[TENSOR(k)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(k_scale)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(tan_k)], e->begin_kv, b, g, j, poison);
                 if (r->uniform) continue; /* fully masked rows read all values */
@@ -281,6 +326,8 @@ void fill_poison(check_call *call, const check_case *c)
                 poison_row(&call->in[TENSOR(v_scale)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(tan_v)], e->begin_kv, b, g, j, poison);
             }
+    for (int64_t b = 0; b < r->B && call->in[TENSOR(k_tail)].base; b++)
+        for (int64_t g = 0; g < r->Hkv && c->memory != MEMORY_BROADCAST; g++) poison_groups(call, b, g, c->spec.prefix, poison);
     for (int64_t b = 0; b < r->B; b++)
         for (int64_t h = 0; h < r->Hq; h++)
             for (int64_t i = 0; i < r->Sq; i++) {

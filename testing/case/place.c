@@ -12,7 +12,7 @@ static enum kind kind_of(attn_op op, int t)
     const attn_tensor_description *d = tensors_about(t);
     const int in = d->role[op] == ATTN_ROLE_INPUT, like = in && d->gradient_of >= 0 ? d->gradient_of : t;
     if (like == TENSOR(q)) return LIKE_Q;
-    if (like == TENSOR(k) || like == TENSOR(k_scale)) return LIKE_K;
+    if (like == TENSOR(k) || like == TENSOR(k_scale) || like == TENSOR(k_tail)) return LIKE_K;
     if (like == TENSOR(v) || like == TENSOR(v_scale)) return LIKE_V;
     if (like == TENSOR(bias)) return LIKE_BIAS;
     if (tensors_packs(t)) return d->axes[3] == ATTN_AXIS_ONE ? LIKE_LSE : LIKE_O;

@@ -103,7 +103,7 @@ static void draw_rest(check_case *c, random_state *r)
     c->index32 = (int)random_below(r, 2);
     if (s->dtype != SPEC_F64 && random_below(r, 4) == 0) {
         s->k_type = (int)random_between(r, SPEC_STORED_F32, SPEC_STORED_KINDS - 1);
-        s->v_type = (int)random_between(r, SPEC_STORED_F32, SPEC_STORED_KINDS - 1);
+        s->v_type = (int)random_between(r, SPEC_STORED_F32, SPEC_STORED_Q4_1);
         if (s->k_type >= SPEC_STORED_Q8_0) s->shape.dim_qk = whole_blocks(s->shape.dim_qk);
         if (s->v_type >= SPEC_STORED_Q8_0) s->shape.dim_v = whole_blocks(s->shape.dim_v);
         c->o_dtype = outputs[random_below(r, COUNT(outputs))];
@@ -262,6 +262,8 @@ static void make_consistent(check_case *c)
     }
     if (c->spec.w || c->spec.score[0] == 'g' || c->spec.score[0] == 'm') shrink_matrix(&c->spec.shape);
     const int64_t channels = strncmp(s->score, "general/", 8) == 0 ? problem_after_slash(s->score) : s->shape.dim_qk;
+    const int no_groups = s->packed || s->page % ATTN_BLOCK != 0 || s->score[0] == 'c' || s->score[0] == 'd';
+    if (s->k_type == SPEC_STORED_Q4_1C && no_groups) s->k_type = SPEC_STORED_Q8_0;
     if (s->k_type >= SPEC_STORED_Q8_0 && channels % ATTN_BLOCK != 0) s->k_type = SPEC_STORED_I8;
     if (s->v_type >= SPEC_STORED_Q8_0 && s->shape.dim_v % ATTN_BLOCK != 0) s->v_type = SPEC_STORED_I8;
     /* With dropout, a NaN may meet a weight that is 0, dropped or by underflow, and so reach nothing. */

@@ -68,7 +68,7 @@ void format_put_block(void *block, attn_dtype dtype, const double *x)
     double d, m;
     ref_block_steps(format_of(dtype), x, steps, &d, &m);
     (void)attn_convert(1, &d, ATTN_F64, to, ATTN_F16, NULL);
-    if (dtype == ATTN_Q4_1) (void)attn_convert(1, &m, ATTN_F64, to + 2, ATTN_F16, NULL);
+    if (dtype >= ATTN_Q4_1) (void)attn_convert(1, &m, ATTN_F64, to + 2, ATTN_F16, NULL);
     for (int c = 0; c < REF_BLOCK / 2; c++) {
         const int low = steps[c], high = steps[c + REF_BLOCK / 2];
         if (dtype == ATTN_Q8_0) steps_to[c] = (unsigned char)low, steps_to[c + REF_BLOCK / 2] = (unsigned char)high;

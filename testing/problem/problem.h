@@ -40,6 +40,7 @@ typedef enum spec_stored {
     SPEC_STORED_Q8_0,
     SPEC_STORED_Q4_0,
     SPEC_STORED_Q4_1,
+    SPEC_STORED_Q4_1C, /* of keys only */
     SPEC_STORED_KINDS
 } spec_stored;
 typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_BOTTOM_RIGHT, SPEC_CAUSAL_OFFSET } spec_causal;

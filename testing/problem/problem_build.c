@@ -130,6 +130,7 @@ static void request_outputs(const problem_spec *spec, const attn_problem *p, att
                     {TENSOR(tree), spec->tree != 0},
                     {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
                     {TENSOR(block_mask), spec->block},
+                    {TENSOR(k_tail), problem_stored_dtype(spec, TENSOR(k)) == ATTN_Q4_1C},
                     {TENSOR(k_scale), problem_stored_scaled(spec, TENSOR(k))},
                     {TENSOR(v_scale), problem_stored_scaled(spec, TENSOR(v))},
                     {TENSOR(alibi_slopes), spec->alibi},

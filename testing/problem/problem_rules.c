@@ -16,12 +16,12 @@
     }
 
 /* In the order of spec_stored. */
-static const char *const stored_types[] = {
-    "f32", "f16", "bf16", "i8", "f8_e4m3", "f8_e5m2", "f8_e4m3-unscaled", "f8_e5m2-unscaled", "q8_0", "q4_0", "q4_1", NULL};
-#define STORED(name, help, field)                                                                                                  \
+#define STORED_TYPES                                                                                                               \
+    "f32", "f16", "bf16", "i8", "f8_e4m3", "f8_e5m2", "f8_e4m3-unscaled", "f8_e5m2-unscaled", "q8_0", "q4_0", "q4_1"
+#define STORED(name, help, field, ...)                                                                                             \
     {                                                                                                                              \
         .word = {name, "TYPE", help, WORD_OPTION, FLAG_NONE}, .read = value_read_choice, .print = value_print_choice,              \
-        FIELD(field), .choices = stored_types, .first = SPEC_STORED_F32                                                            \
+        FIELD(field), .choices = LIST(__VA_ARGS__), .first = SPEC_STORED_F32                                                       \
     }
 
 /* clang-format off */
@@ -37,8 +37,8 @@ const problem_rule problem_rules[] = {
     SIZE("skv", "keys (default sq)", len_kv),
     SIZE("d", "width of a query and of a key", dim_qk),
     SIZE("dv", "width of a value (default d)", dim_v),
-    STORED("ktype", "of keys: f32 f16 bf16 i8 f8_e4m3 f8_e5m2 (-unscaled) q8_0 q4_0 q4_1", k_type),
-    STORED("vtype", "the same, of values; i8 and f8 have a scale for each row", v_type),
+    STORED("ktype", "of keys: f32 f16 bf16 i8 f8_e4m3 f8_e5m2 (-unscaled) q8_0 q4_0 q4_1[c]", k_type, STORED_TYPES, "q4_1c"),
+    STORED("vtype", "the same, of values, not q4_1c; i8 and f8 have a scale for each row", v_type, STORED_TYPES),
     {.word = {"causal", "[=KIND]", "a query sees no later key: top-left (default), bottom-right, offset", WORD_OPTION, FLAG_INPUT},
      .read = value_read_choice, .print = value_print_choice, FIELD(causal), .choices = LIST("top-left", "bottom-right", "offset"),
      .first = SPEC_CAUSAL_TOP_LEFT, .omitted = SPEC_CAUSAL_TOP_LEFT},

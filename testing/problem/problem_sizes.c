@@ -46,7 +46,8 @@ static const struct {
                                [SPEC_STORED_F8_E5M2_UNSCALED] = {ATTN_F8_E5M2, 0},
                                [SPEC_STORED_Q8_0] = {ATTN_Q8_0, 0},
                                [SPEC_STORED_Q4_0] = {ATTN_Q4_0, 0},
-                               [SPEC_STORED_Q4_1] = {ATTN_Q4_1, 0}};
+                               [SPEC_STORED_Q4_1] = {ATTN_Q4_1, 0},
+                               [SPEC_STORED_Q4_1C] = {ATTN_Q4_1C, 0}};
 
 int problem_stored(const problem_spec *spec, int t)
 {

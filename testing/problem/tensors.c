@@ -255,6 +255,36 @@ int tensors_lay(attn_output *slot, const int64_t shape[4], const int order[4], i
 
 /* ---- elements ---- */
 
+/* Keys that an entry has: where its last group, which is in k_tail, begins depends on them. */
+static int64_t keys_of(const attn_problem *problem, const attn_tensors *all, int64_t b)
+{
+    const attn_dtype dtype = tensors_dtype(all, TENSOR(lengths_kv));
+    const char *lengths = all->lengths_kv.data;
+    return lengths ? (int64_t)element_read(dtype, lengths + (size_t)b * attn_dtype_size(dtype)) : problem->shape.len_kv;
+}
+
+/* Keys of q4_1c: of each group of ATTN_BLOCK keys, the block of a channel has one number of each key. */
+static void read_by_channel(const attn_problem *problem, const attn_tensors *all, const int64_t shape[4], double *to)
+{
+    const char *rows = all->k.data, *tail = all->k_tail.data;
+    const int64_t size = (int64_t)attn_dtype_size(ATTN_Q4_1C), dim = shape[3];
+    int64_t s[4], of_tail[4], key;
+    tensors_strides(problem, all, TENSOR(k), s), tensors_strides(problem, all, TENSOR(k_tail), of_tail);
+    for (int64_t b = 0; b < shape[0]; b++) {
+        const int64_t keys = keys_of(problem, all, b), exact = keys - keys % ATTN_BLOCK;
+        for (int64_t h = 0; h < shape[1]; h++)
+            for (int64_t j = 0; j < shape[2]; j++)
+                for (int64_t c = 0; c < dim; c++) {
+                    const int64_t block = format_channel(dim, c, &key), row = j - j % ATTN_BLOCK + key;
+                    const int64_t at = b * s[0] + h * s[1] + row * s[2] + block * s[3];
+                    const int64_t last = b * of_tail[0] + h * of_tail[1] + j % ATTN_TAIL * of_tail[2] + c * of_tail[3];
+                    *to++ = j >= keys    ? 0
+                            : j >= exact ? element_read(ATTN_F16, tail + last * 2)
+                                         : format_get(rows + at * size, ATTN_Q4_1C, j % ATTN_BLOCK);
+                }
+    }
+}
+
 void tensors_read(const attn_problem *problem, const attn_tensors *all, int t, const int64_t shape[4], const int64_t *begin,
                   double *to)
 {
@@ -262,6 +292,10 @@ void tensors_read(const attn_problem *problem, const attn_tensors *all, int t, c
     const char *base = tensors_at(all, t)->data;
     const int64_t bytes = (int64_t)attn_dtype_size(dtype), width = format_is_blocks(dtype) ? ATTN_BLOCK : 1;
     int64_t s[4];
+    if (dtype == ATTN_Q4_1C) {
+        read_by_channel(problem, all, shape, to);
+        return;
+    }
     tensors_strides(problem, all, t, s);
     for (int64_t b = 0; b < shape[0]; b++)
         for (int64_t h = 0; h < shape[1]; h++)
