@@ -22,4 +22,10 @@ static inline int64_t share_of_cases(int64_t n)
     return n / of + (n % of != 0);
 }
 
+/* 1 if case `number` of a table runs: one in $ATTN_TEST_SHARE, in no step with the lists that the table is a product of. */
+static inline int share_has(int number)
+{
+    return ((uint64_t)number * UINT64_C(0x9e3779b97f4a7c15) >> 33) % (uint64_t)share_stride() == 0;
+}
+
 #endif

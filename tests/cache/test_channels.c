@@ -13,6 +13,7 @@
 #include "attn/schedule.h"
 #include "attn_ref.h"
 #include "draw.h"
+#include "testing/random/share.h"
 
 enum { BATCH = 3, GROUPS = 2, HEADS = 8, DIM = 96, CAPACITY = 320, PAGE = 160, PAGES = BATCH * CAPACITY / PAGE, MOST = 40 };
 enum { BLOCKS = DIM / ATTN_BLOCK, SIZE = 20 };
@@ -299,6 +300,7 @@ static void test_attention(void **state)
     static float o[BATCH * HEADS * MOST * DIM], expected[BATCH * HEADS * MOST * DIM];
     static const attn_isa isas[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
     static const int64_t queries[] = {1, 3, MOST}, all_lengths[][BATCH] = {{315, 96, 0}, {63, 320, 31}};
+    int number = 0;
     (void)state;
     draw_keys(0);
     for (int64_t i = 0; i < BATCH * HEADS * MOST * DIM; i++) q[i] = 0.2F * draw_real();
@@ -309,6 +311,7 @@ static void test_attention(void **state)
             for (size_t n = 0; n < 3; n++)
                 for (int more = 0; more < 4; more++) {
                     if (isas[isa] == ATTN_ISA_SCALAR && (run % 4 || more % 3)) continue; /* slow */
+                    if (!share_has(number++)) continue;
                     call c = {.queries = queries[n],
                               .options = {.struct_size = sizeof c.options,
                                           .isa = isas[isa],

@@ -7,6 +7,7 @@
 
 #include "attn/cache.h"
 #include "draw.h"
+#include "testing/random/share.h"
 
 enum { B = 3, HEADS = 4, GROUPS = 2, MOST = 70, BEFORE = 40, CAPACITY = MOST + BEFORE, WIDEST = 1040 };
 
@@ -103,11 +104,13 @@ static void test_bits(void **state)
     static const attn_dtype types[][2] = {{ATTN_F32, ATTN_F32},   {ATTN_F32, ATTN_BF16}, {ATTN_F16, ATTN_F16},
                                           {ATTN_BF16, ATTN_BF16}, {ATTN_BF16, ATTN_F32}, {ATTN_F64, ATTN_F64}};
     static const int64_t lens[] = {15, 16, 33, MOST}, dims[] = {8, 24, 128, WIDEST};
+    int number = 0;
     (void)state;
     for (size_t y = 0; y < sizeof types / sizeof *types; y++)
         for (size_t n = 0; n < sizeof lens / sizeof *lens; n++)
             for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
                 for (int way = 0; way < (dims[d] < WIDEST ? 8 : lens[n] == 16); way++) {
+                    if (!share_has(number++)) continue;
                     sample s = {.q = types[y][0], .stored = types[y][1], .dim = dims[d], .len = lens[n], .cosine = way == 7};
                     s.rope = (attn_rope){.struct_size = sizeof s.rope,
                                          .pairs = way & 1 ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED};

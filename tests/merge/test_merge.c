@@ -11,6 +11,7 @@
 #include "fnv.h"
 #include "on_threads.h"
 #include "testing/random/random.h"
+#include "testing/random/share.h"
 
 enum { B = 2, H = 3, SQ = 7, SKV = 50, D = 6, DV = 5, PARTS = 4 };
 
@@ -203,7 +204,7 @@ static void test_types(void **state)
     static const int64_t parts[] = {1, 2, 5, 32, 33, 70}, dims[] = {0, 1, 7, 33, 64, 130, 300};
     static const attn_dtype types[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
     double worst = 0;
-    int runs = 0;
+    int runs = 0, number = 0;
     (void)state;
     for (int isa = ATTN_ISA_DEFAULT; isa <= ATTN_ISA_NEON; isa++)
         for (int p = 0; p < 6; p++)
@@ -212,7 +213,7 @@ static void test_types(void **state)
                     const attn_options options = {.struct_size = sizeof options, .isa = (attn_isa)isa, .threads = 1};
                     attn_cpu_description cpu = {.struct_size = sizeof cpu};
                     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
-                    if (isa > (int)cpu.isa || isa_is_foreign(isa)) continue;
+                    if (isa > (int)cpu.isa || isa_is_foreign(isa) || !share_has(number++)) continue;
                     case_of c = open_case(parts[p], 2, 37, dims[d], types[t]);
                     run(&c, &options);
                     const double error = worst_error(&c);
@@ -425,6 +426,7 @@ static void test_gradient_types(void **state)
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
     for (int isa = ATTN_ISA_SCALAR; isa <= (int)cpu.isa; isa++)
         for (int i = 0; i < 3 * 4 * 4 && !isa_is_foreign(isa); i++) {
+            if (!share_has(i + 48 * isa)) continue;
             case_of c = open_case(parts[i / 16], 2, 37, dims[i / 4 % 4], types[i % 4]);
             const attn_options options = {.struct_size = sizeof options, .isa = (attn_isa)isa, .threads = 1};
             const attn_merge_problem p = problem_of(&c);
