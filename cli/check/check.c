@@ -281,11 +281,7 @@ static attn_status check_products_on_all(checker *k, const check_options *own, a
     return ATTN_OK;
 }
 
-/* 1 if the text is a problem of linear attention, which takes none of the words of checks. */
-static int is_linear(const char *text, problem_spec *spec)
-{
-    return problem_parse(text, spec, NULL) == ATTN_OK && (spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD);
-}
+static int is_linear(const problem_spec *spec) { return spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD; }
 
 static int check_sweep(checker *k, const check_options *own)
 {
@@ -320,9 +316,9 @@ static int check_problems(checker *k, int count, char **texts)
     for (int i = 0; i < count; i++) {
         check_case c;
         problem_spec spec;
-        const int linear = is_linear(texts[i], &spec);
+        const int linear = problem_parse(texts[i], &spec, NULL) == ATTN_OK && is_linear(&spec);
         attn_status status = linear ? ATTN_OK : case_parse(texts[i], &c, &error);
-        if (status == ATTN_OK && !linear && strncmp(texts[i], "linear", 6) == 0)
+        if (status == ATTN_OK && !linear && is_linear(&c.spec))
             status = failure(&error, ATTN_ERR_ARGUMENT,
                              "linear attention takes no words of checks, such as fill, poison, plant and memory");
         if (status == ATTN_OK) status = options_check_bits(k->settings, linear ? &spec : &c.spec, &error);

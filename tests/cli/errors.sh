@@ -447,6 +447,7 @@ rejected 3 "attn check: bwd:sq4:d64:ktype=i8: k.dtype is i8 and op is not fwd; q
 rejected 3 "attn check: fwd:f64:sq4:d64:ktype=q8_0: k.dtype is q8_0; it must be f64, as q is f64" check fwd:f64:sq4:d64:ktype=q8_0
 rejected 3 "attn check: bwd:sq4:d64:page=16: page_table is set and op is not fwd; paged keys have no gradients" check bwd:sq4:d64:page=16
 rejected 2 "attn check: linear:sq9:d8:fill=huge: linear attention takes no words of checks, such as fill, poison, plant and memory" check linear:sq9:d8:fill=huge
+rejected 2 "attn check: fill=huge:linear:sq9:d8: linear attention takes no words of checks, such as fill, poison, plant and memory" check fill=huge:linear:sq9:d8
 rejected 2 "attn mask: lengths: 9 queries; the mask has 8" mask lengths/9/9 -n 8
 rejected 2 "attn mask: lengths: 9 keys; the mask has 8" mask causal lengths/8/9 -n 8
 ok "as many as there are" "$ATTN" mask lengths/8/9 -n 8 -m 9
