@@ -43,12 +43,13 @@ static void turn(cache_case *c, int64_t b, int64_t was, int64_t now, double *x)
         finding("attn_rope_apply rejects keys of the cache: %s", last.message);
 }
 
-/* Without the page of one of the tokens that move, a shift is rejected; behind a window it may have been freed. */
+/* Without the page where one of the tokens that move is or goes, a shift is rejected; behind a window it may have been freed. */
 static void shift_without_page(cache_case *c, int64_t b, int64_t keep, const attn_input *drop)
 {
     const attn_cache *k = &c->cache;
     block *table = &c->blocks[C_TABLE];
-    const int64_t column = (keep + draw_below(c->from, held(c, b) - keep)) / k->page_size;
+    const int64_t less = ((const int64_t *)drop->data)[b], to = keep + draw_below(c->from, held(c, b) - keep - less);
+    const int64_t column = (draw_one_in(c->from, 2) ? to : to + less) / k->page_size;
     const double right = block_get(table, b, 0, 0, column);
     block_put(table, b, 0, 0, column, draw_one_in(c->from, 2) ? -1 : (double)k->pages);
     memcpy(c->shadow[C_TABLE], table->memory, table->bytes);
@@ -75,7 +76,7 @@ static void shift(cache_case *c)
     }
     const attn_input less = attn_in(drop);
     for (int64_t b = 0; k->page_size && b < k->batch; b++)
-        if (drop[b] > 0 && draw_one_in(d, 3)) shift_without_page(c, b, keep, &less);
+        if (drop[b] > 0 && drop[b] < held(c, b) - keep && draw_one_in(d, 3)) shift_without_page(c, b, keep, &less);
     const attn_status status = attn_cache_shift(k, keep, &less, &last);
     check_error(status, &last);
     if (turned && whole) {

@@ -154,9 +154,9 @@ ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache
  *
  *  drop  [in] [batch], dense, of i64 (default) or i32; 0: nothing of the entry changes, however few tokens it has
  *
- * Returns ATTN_ERR_ARGUMENT (also if an entry has fewer tokens, or more than the rope's tables, or if a page of tokens that move
- * does not exist), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED (also for quantised keys with a rope, which would be
- * quantised again, and of q4_1c) with the cache untouched.
+ * Returns ATTN_ERR_ARGUMENT (also if an entry has fewer tokens, or more than the rope's tables, or if a page that a token leaves or
+ * goes to does not exist), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED (also for quantised keys with a rope, which
+ * would be quantised again, and of q4_1c) with the cache untouched.
  */
 ATTN_API attn_status attn_cache_shift(const attn_cache *cache, int64_t keep, const attn_input *drop, attn_error *error);
 

@@ -153,6 +153,30 @@ static void test_shift(void **state)
                 if (types[t] < ATTN_I8 || !ropes[r]) check(types[t], ropes[r], (t + r + d) % 2, d == 1 ? 0 : 2, drops[d]);
 }
 
+/* Pages where no token that moves is or goes are not looked at: those of sinks, of tokens behind a window, of entries that stay. */
+static void test_freed_pages(void **state)
+{
+    static const int64_t drops[][B] = {{16, 0}, {20, 8}};
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        attn_error error;
+        const attn_cache c = over(&shifted, ATTN_F32, NULL, 1);
+        const attn_input less = attn_in(drops[d]);
+        for (int i = 0; i < B * HEADS * CAPACITY * DIM; i++) ((float *)shifted.k)[i] = draw_real();
+        before = shifted;
+        shifted.lengths[0] = CAPACITY, shifted.lengths[1] = 12;
+        for (int i = 0; i < B * COLUMNS; i++)
+            if (d == 1 || (i != 1 && i != COLUMNS - 1)) shifted.table[i / COLUMNS][i % COLUMNS] = -1;
+        if (attn_cache_shift(&c, 4, &less, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (int b = 0; b < B; b++) assert_int_equal(shifted.lengths[b], (b ? 12 : CAPACITY) - drops[d][b]);
+        for (int64_t h = 0; d == 0 && h < HEADS; h++) { /* tokens 20 .. 23 go to 4 .. 7 */
+            const int64_t to = (before.table[0][1] * HEADS + h) * PAGE * DIM, from = (before.table[0][5] * HEADS + h) * PAGE * DIM;
+            memcpy((float *)before.k + to, (float *)before.k + from, PAGE * DIM * sizeof(float));
+        }
+        assert_memory_equal(shifted.k, before.k, sizeof before.k);
+    }
+}
+
 /* One after another: 3 goes to 7, 7 (which was 3) to 20, and 30 stays. */
 static void test_move(void **state)
 {
@@ -235,6 +259,7 @@ static void test_rejected(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shift), cmocka_unit_test(test_move), cmocka_unit_test(test_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shift), cmocka_unit_test(test_freed_pages),
+                                       cmocka_unit_test(test_move), cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

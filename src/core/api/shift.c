@@ -89,8 +89,12 @@ attn_status attn_cache_shift(const attn_cache *cache, int64_t keep, const attn_i
         CHECK(less == 0 || !c->rope || !attn_rope_has_table(c->rope) || held <= c->rope->table_rows, ATTN_ERR_ARGUMENT,
               "cache: entry %" PRId64 " holds %" PRId64 " tokens; the tables of the rope have %" PRId64 " rows", b, held,
               c->rope->table_rows);
-        if (less > 0) TRY(attn_cache_check_pages(c, b, keep, held, error)); /* those behind a window may have been freed */
-        if (less > 0 && held - keep - less > m.longest) m.longest = held - keep - less;
+        const int64_t moving = less > 0 ? held - keep - less : 0;
+        if (moving == 0) continue;
+        /* Not those of other dropped tokens, which may have been freed behind a window. */
+        TRY(attn_cache_check_pages(c, b, keep, keep + moving, error));
+        TRY(attn_cache_check_pages(c, b, held - moving, held, error));
+        if (moving > m.longest) m.longest = moving;
     }
     TRY(check_apart(&call, "drop", &m.drop, c->batch, error));
     TRY(run(&m, c->batch, m.longest, find_shifted, c->rope, error));
