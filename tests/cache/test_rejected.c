@@ -171,6 +171,9 @@ static void test_attend_writes_nothing(void **state)
     UNTOUCHED((f.cache.rope = NULL, f.tensors.q = attn_in(f.k)),
               "cache: k and q share elements; an output must not overlap another tensor");
     UNTOUCHED(f.tensors.q = attn_in(f.k), "cache: k and q share elements; an output must not overlap another tensor");
+    for (int rotated = 0; rotated < 2; rotated++) /* also of queries that are rotated into a copy */
+        UNTOUCHED((f.cache.rope = rotated ? f.cache.rope : NULL, f.tensors.q.stride[1] = f.tensors.q.stride[3] = 2),
+                  "q.stride[3] is 2; the last axis must be contiguous (1)");
     UNTOUCHED((f.tensors.bias = (attn_input){f.v, 0, {0, 0, 0, 1}}),
               "cache: v and bias share elements; an output must not overlap another tensor");
     UNTOUCHED(f.tensors.o = attn_out(f.new_k), "cache: o and tokens.k share elements; an output must not overlap another tensor");

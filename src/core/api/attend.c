@@ -171,6 +171,8 @@ static attn_status plan_queries(attn_transfer_walk *walk, const attn_append *cal
     } else {
         attn_input from = *q, to = {r->q, q->dtype, {0, 0, 0, 0}};
         TRY(slot_resolve(&from, "q", shape, ATTN_F32, error));
+        CHECK(from.stride[3] == 1 || shape[3] <= 1, ATTN_ERR_STRIDE, /* which the plan, of the copy, does not see */
+              "q.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", from.stride[3]);
         TRY(slot_resolve(&to, "q", shape, ATTN_F32, error));
         *x = (attn_transfer_tensor){.heads = heads_q, .dim = cache->dim_qk, .from = from, .rope = cache->rope};
         x->to = (attn_output){r->q, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
