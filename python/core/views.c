@@ -144,6 +144,16 @@ static int copy(call *c, view *v)
     return 0;
 }
 
+/* What NumPy takes for a type, "float32" too, or the name of a format of blocks. */
+static attn_dtype dtype_named(const state *s, PyObject *dtype)
+{
+    for (int n = OF_NUMPY; n < DTYPES && PyUnicode_Check(dtype); n++)
+        if (PyObject_RichCompareBool(dtype, s->dtypes[n], Py_EQ) > 0) return (attn_dtype)n;
+    for (int n = 1; n < OF_NUMPY; n++)
+        if (s->dtypes[n] && PyObject_RichCompareBool(dtype, s->dtypes[n], Py_EQ) > 0) return (attn_dtype)n;
+    return ATTN_DTYPE_DEFAULT;
+}
+
 /* A shape and a dtype in place of an array, where no data is needed; its strides are those of a dense one, or a third tuple. */
 static int take_shape(call *c, view *v, PyObject *x)
 {
@@ -164,8 +174,7 @@ static int take_shape(call *c, view *v, PyObject *x)
             return -1;
         }
     }
-    for (int n = PyUnicode_Check(dtype) ? OF_NUMPY : 1; n < (PyUnicode_Check(dtype) ? DTYPES : OF_NUMPY) && !v->dtype; n++)
-        if (c->state->dtypes[n] && PyObject_RichCompareBool(dtype, c->state->dtypes[n], Py_EQ) > 0) v->dtype = (attn_dtype)n;
+    v->dtype = dtype_named(c->state, dtype);
     if ((int)v->dtype >= OF_NUMPY) {
         const int64_t channels = v->ndim ? v->shape[v->ndim - 1] : 1;
         if (channels % ATTN_BLOCK) {

@@ -64,6 +64,15 @@ def test_errors(make, error, sentence):
         make()
 
 
+def test_types_by_name():
+    """A pair of a shape and a type has whatever NumPy takes for a type."""
+    for dtype in ("float64", np.float64, np.dtype(float), float, "f8"):
+        plan = libattn.Plan(S, S, S, bias=((9, 9), dtype), mask=((9, 9), "bool"))
+        assert plan.inputs["bias"] == libattn.Spec((9, 9), np.dtype(float)) and plan.inputs["mask"].dtype == np.dtype(bool)
+    with pytest.raises(TypeError, match="bias has a type that libattn does not know"):
+        libattn.Plan(S, S, S, bias=((9, 9), "q5_0"))
+
+
 def test_explain():
     text = libattn.explain(S, S, S, causal=True, mask=libattn.Spec((9, 9), np.dtype(bool)), isa="scalar")
     assert "attn_fwd_f32_scalar" in text and "requested by isa" in text and "mask [9, 9] bool" in text
