@@ -41,6 +41,7 @@ static int check(const call *c, const view *v, const attn_plan *plan)
     attn_error error;
     int64_t have[4] = {1, 1, 1, 1}, want[4];
     int axes[4], fits = 1;
+    if (v->ndim < 0) return 0; /* still to be allocated */
     if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c, &error), -1;
     memcpy(want, of.shape, sizeof want);
     if ((int)v->dtype >= OF_NUMPY) want[3] *= ATTN_BLOCK; /* an element is a block */
