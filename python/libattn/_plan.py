@@ -19,6 +19,9 @@ OPERATIONS: dict[str, int] = {
     "forward": _abi.ATTN_FORWARD, "backward": _abi.ATTN_BACKWARD, "jvp": _abi.ATTN_JVP, "double_backward": _abi.ATTN_DOUBLE_BACKWARD,
 }
 READ = ("cu_seqlens_q", "cu_seqlens_kv", "lengths_kv", "page_starts", "lengths_last_page", "offset_q", "block_starts")  # by schedules
+COUNTED = {  # what says how many tokens, pages or blocks an array has, if it is not cu_seqlens_q
+    **dict.fromkeys(("k", "v", "k_scale", "v_scale"), "cu_seqlens_kv"), "page_index": "page_starts", "block_index": "block_starts",
+}
 
 
 @dataclass(frozen=True)
@@ -151,10 +154,10 @@ class Plan:
         )
 
     def _of_step(self, name: str, spec: Spec, given: dict[str, Any]) -> Any:
-        """An array of the step, or the shape of one: with as many tokens as there are, and the strides of the plan."""
+        """An array of the step, or the shape of one: with as many tokens, pages or blocks as there are, and the strides of the plan."""
         if given.get(name) is not None:
             return given[name]
-        starts = "cu_seqlens_kv" if name in ("k", "v", "k_scale", "v_scale") else "cu_seqlens_q"
+        starts = COUNTED.get(name, "cu_seqlens_q")
         shape = spec.shape
         if name in self._free and given.get(starts) is not None:
             ends = _arrays.asarray(given[starts], starts)

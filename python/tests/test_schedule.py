@@ -96,6 +96,20 @@ def test_lists_of_pages():
     plan.execute(q[:1], *PAGES, **fewer, schedule=plan.schedule(**fewer))
 
 
+@pytest.mark.parametrize("most", [3, 2000])
+def test_lists_need_not_be_given(most):
+    """Of lists a schedule reads where they begin: neither their entries nor how many the plan was made with."""
+    q, arrays = step_of([1, 1, 2, 3, 1], [300, 200, 640, 45, 7])
+    pages = [-(-n // PAGE) for n in arrays["lengths_kv"]]
+    starts = {"cu_seqlens_q": arrays["cu_seqlens_q"], "page_starts": np.concatenate([[0], np.cumsum(pages)]),
+              "lengths_last_page": (arrays["lengths_kv"] - 1) % PAGE + 1}
+    index = np.concatenate([row[:n] for row, n in zip(TABLE, pages)])
+    plan = libattn.Plan(q, *PAGES, layout="thd", causal=True, len_q=MOST, page_index=Spec((most,), index.dtype), **starts)
+    step = plan.schedule(**starts)
+    assert step.describe().keys == sum(arrays["lengths_kv"])
+    assert (plan.execute(q, *PAGES, **starts, page_index=index, schedule=step) == plan.execute(q, *PAGES, **starts, page_index=index)).all()
+
+
 def test_a_batch_that_is_not_packed():
     k, v = (RANDOM.standard_normal((3, HKV, 700, D)).astype("f4") for _ in range(2))
     q = RANDOM.standard_normal((3, H, 1, D)).astype("f4")
@@ -252,6 +266,10 @@ def test_packed_tokens_may_differ():
     libattn.attention(q, k, k, **packed)
     with pytest.raises(ValueError, match=r"v has the shape \(8, 2, 32\); it must be \(9, 2, 32\)"):
         libattn.attention(q, k, k[:8], **packed)
+    few = cache.quantise(k)
+    libattn.attention(q, few.values, k, k_scale=few.scales, **packed)
+    with pytest.raises(ValueError, match=r"k_scale has the shape \(8, 2\); it must be \(9, 2\)"):
+        libattn.attention(q, few.values, k, k_scale=few.scales[:8], **packed)
 
 
 # ---- errors
