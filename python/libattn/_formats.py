@@ -13,6 +13,7 @@ from ._blocks import BLOCK, BY_CHANNEL, FORMATS, SIZES, Blocks, Format, blocks_s
 from ._slots import floats, input_slot, output_slot
 from ._types import code
 
+FLOATS = (_abi.ATTN_F32, _abi.ATTN_F64, _abi.ATTN_F16, _abi.ATTN_BF16)
 QUANTISED = {"i8": _abi.ATTN_I8, "f8_e4m3": _abi.ATTN_F8_E4M3, "f8_e5m2": _abi.ATTN_F8_E5M2}
 
 
@@ -90,8 +91,13 @@ def dequantise(x: Quantised | Blocks, dtype: Any = np.float32) -> Any:
     """The numbers that `quantise` has stored, [..., dim], of this float type: those with which attention computes.
 
     Those of blocks are numbers of float32; those of int8 and float8, products with a scale, are rounded once (float64 has them exactly).
+
+    Raises TypeError for another type, or what `quantise` does not return.
     """
-    wanted = dtype_of(code(dtype, "dtype"))
+    number = code(dtype, "dtype")
+    if number not in FLOATS:
+        raise TypeError(f"dtype is {dtype!r}; it must be float32, float64, float16 or bfloat16")
+    wanted = dtype_of(number)
     if isinstance(x, Blocks):
         with np.errstate(invalid="ignore"):  # NaN and infinity, as they are stored
             numbers = _unpacked(x)

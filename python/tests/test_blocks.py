@@ -374,6 +374,8 @@ def by_channel(**options):
     (lambda: quantise(K[0, 0, 0], "q4_1c"), ValueError, "values is q4_1c and rows is 1; groups need a multiple of 32"),
     (lambda: quantise(K[:, :, :33], "q4_1c"), ValueError, "x has 33 keys, of the format q4_1c; groups need a multiple of 32"),
     (lambda: dequantise(Blocks(C[:, :, :33, :40], "q4_1c")), ValueError, "x has 33 keys"),
+    (lambda: dequantise(quantise(K), np.int32), TypeError, "dtype is <class 'numpy.int32'>; it must be float32, float64, float16 or bfloat16"),
+    (lambda: dequantise(quantise(K, "q8_0"), "q8_0"), TypeError, "dtype is 'q8_0'; it must be float32"),
     (lambda: dequantise(K), TypeError, "x is of type ndarray; it must be what quantise returns"),
     (lambda: dequantise(cache.Quantised(K, None)), TypeError, "x.values has type float32"),
     (lambda: libattn.attention(quantise(Q, "q8_0"), K, V), TypeError, "q has type q8_0; it must be float32, float64, float16 or bfloat16"),
