@@ -82,7 +82,7 @@ class Cache(Fixed):
     k_scale      [batch, heads, capacity], or in pages, of float32: if k is int8, or float8 with scales, which are otherwise 1;
                  appending quantises as `quantise` does.  Where all tokens share a scale (a stride of 0: numpy.broadcast_to of one, or
                  of one for each head), it is yours, and only read
-    v_scale      the same, of v
+    v_scale      the same, of v; if v is the first channels of k, it is k_scale, which may be left out
     k_tail       [batch, heads, 64, dim_qk] of float16, if k is Blocks of q4_1c: the last keys of each entry, key j in row j % 64, which
                  are exact until 32 of them are a group.  Lengths may go back by 32
     rope         the rotation of keys, when they are appended, and of queries, by their positions in the sequence
@@ -117,6 +117,9 @@ class Cache(Fixed):
         self.lengths: Array = written(lengths, "lengths", (self.batch,), ("int64",))
         if not self.lengths.flags.c_contiguous:
             raise ValueError("lengths is not contiguous")
+        slots = {name: blocks_slot(_abi.attn_output, x) if isinstance(x, Blocks) else output_slot(x) for name, x in (("k", self.k), ("v", self.v))}
+        if v_scale is None and bytes(slots["k"]) == bytes(slots["v"]) and bytes_of(self.k).size:
+            v_scale = k_scale  # the values are the first channels of the keys
         scales = {}
         for name, array, scale in (("k_scale", self.k, k_scale), ("v_scale", self.v, v_scale)):
             if (scale is None) == (kind_of(array) == "int8") and (scale is None or kind_of(array) not in FLOAT8):
@@ -138,8 +141,7 @@ class Cache(Fixed):
         if rope is not None:
             self._rope, self._tables = rope._struct(dim, False)  # pyright: ignore[reportPrivateUsage]
             self._cache.rope = ctypes.pointer(self._rope)
-        for name, rows in (("k", self.k), ("v", self.v)):
-            setattr(self._cache, name, blocks_slot(_abi.attn_output, rows) if isinstance(rows, Blocks) else output_slot(rows))
+        self._cache.k, self._cache.v = slots["k"], slots["v"]
         self._cache.lengths, self._cache.k_tail = output_slot(self.lengths, (0,)), output_slot(self.k_tail)
         if self.page_table is not None:
             self._cache.page_table = input_slot(self.page_table, (0, 3))

@@ -311,7 +311,9 @@ def test_values_in_keys(form, page_size):
     plain = Cache.empty(B, 1, N, D, dtype=form, page_size=page_size)
     k = plain.k
     v = Blocks(k.data[..., :SIZES[form]], form) if isinstance(k, Blocks) else k[..., :DV]
-    kept = Cache(k, v, plain.lengths, page_table=plain.page_table, k_scale=plain.k_scale, v_scale=plain.k_scale)
+    kept = Cache(k, v, plain.lengths, page_table=plain.page_table, k_scale=plain.k_scale)
+    assert kept.v_scale is kept.k_scale or np.shares_memory(kept.v_scale, kept.k_scale)
+    assert Cache(k, v, plain.lengths, page_table=plain.page_table, k_scale=plain.k_scale, v_scale=plain.k_scale)._v_is_k
     kept.append(x[:, :, :40])
     o = kept.attend(Q[:, :, :3], x[:, :, 40:43], invariant=True)
     kept.append(x[:, :, 43:50].swapaxes(1, 2).reshape(14, 1, D), cu_seqlens=[0, 7, 14])
