@@ -171,6 +171,16 @@ def test_flash_attn_with_kvcache_writes_nothing_if_it_refuses(given, says):
     assert not caches[0].any() and not caches[1].any()
 
 
+@pytest.mark.parametrize("entries, says", [([-1, 1], "cache_batch_idx has -1 to 1; there are 3"), ([0, 3], "cache_batch_idx has 0 to 3; there are 3"),
+                                           ([0], r"cache_batch_idx has shape \[1\]; it must be \[2\]"), (None, "k has the shape|q has entries 0 to 1")])
+@pytest.mark.parametrize("new", [True, False])
+def test_entries_that_a_cache_does_not_have(entries, says, new):
+    caches, one = [torch.zeros(3 if entries else 1, 4, 2, 4) for _ in range(2)], torch.ones(2, 1, 2, 4)
+    rest = {"k": one, "v": one} if new else {}
+    with pytest.raises(ValueError, match=says):
+        lib.flash_attn_with_kvcache(one, *caches, cache_seqlens=torch.tensor([0, 0]), cache_batch_idx=None if entries is None else torch.tensor(entries), **rest)
+
+
 class LowerTriangularMask:
     """As xformers has it, where it matters."""
 

@@ -92,7 +92,7 @@ def flash_attn_with_kvcache(
         raise ValueError("cache_seqlens is missing: it says where k and v are written")
     size = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     lengths = torch.as_tensor(size if cache_seqlens is None else cache_seqlens, dtype=torch.int64).expand(batch)
-    entry = torch.arange(batch) if cache_batch_idx is None else cache_batch_idx.long()
+    entry = torch.arange(batch) if cache_batch_idx is None or block_table is not None else _entries(cache_batch_idx, batch, len(k_cache))
     with torch.no_grad():
         if rotary_cos is not None and rotary_sin is not None:
             step = causal or tuple(window_size) != (-1, -1)
@@ -122,6 +122,15 @@ def flash_attn_with_kvcache(
     return (o, lse.transpose(1, 2)) if return_softmax_lse else o
 
 
+def _entries(x: Tensor, batch: int, count: int) -> Tensor:
+    """cache_batch_idx: entries that there are, for torch counts negative ones from the end."""
+    if list(x.shape) != [batch]:
+        raise ValueError(f"cache_batch_idx has shape {list(x.shape)}; it must be {[batch]}")
+    if batch and not 0 <= int(x.min()) <= int(x.max()) < count:
+        raise ValueError(f"cache_batch_idx has {int(x.min())} to {int(x.max())}; there are {count} in k_cache")
+    return x.long()
+
+
 def _places(
     k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, entry: Tensor, table: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
@@ -136,9 +145,10 @@ def _places(
     at = lengths[:, None] + torch.arange(k.shape[1])
     if at.numel() and int(at.max()) >= size:
         raise ValueError(f"cache_seqlens: {int(at.max()) + 1} keys do not fit into a cache of {size}")
-    rows, name = (entry[:, None], "cache_batch_idx") if table is None else (table.long().gather(1, at // k_cache.shape[1]), "block_table")
+    rows = entry[:, None] if table is None else table.long().gather(1, at // k_cache.shape[1])
     if rows.numel() and at.numel() and not (0 <= int(rows.min()) and int(rows.max()) < len(k_cache)):
-        raise ValueError(f"{name} has {int(rows.min())} to {int(rows.max())} where keys are written; there are {len(k_cache)} in k_cache")
+        name = "q has entries" if table is None else "block_table has"
+        raise ValueError(f"{name} {int(rows.min())} to {int(rows.max())} where keys are written; there are {len(k_cache)} in k_cache")
     return rows, at if table is None else at % k_cache.shape[1]
 
 
