@@ -97,6 +97,8 @@ def make(
     entry_nodes: Any, worker_nodes: Any,
 ) -> Schedule:
     """The schedule of a call of _core.compute with these keywords, of which shapes may stand for arrays."""
+    if not isinstance(prefixes, (tuple, list)):
+        raise TypeError(f"prefixes is of type {type(prefixes).__name__}; it must be a list of (first, count, keys)")
     shared = (_abi.attn_prefix * len(prefixes))(*(_prefix(x, i) for i, x in enumerate(prefixes)))
     entries, workers = _nodes(entry_nodes, "entry_nodes"), _nodes(worker_nodes, "worker_nodes")
     if entries is None and nodes:
@@ -110,7 +112,7 @@ def make(
     if len(prefixes):
         made.prefixes = ctypes.cast(shared, ctypes.POINTER(_abi.attn_prefix))
     for name, array in (("entry_nodes", entries), ("worker_nodes", workers)):
-        if array is not None and array.size:
+        if array is not None and (array.size or nodes and name == "entry_nodes"):  # (of no entries, but set)
             setattr(made, name, array.ctypes.data)
     return Schedule(_core.schedule(ctypes.addressof(made), op, layout, keywords, ()), threads)
 

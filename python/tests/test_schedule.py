@@ -118,6 +118,8 @@ def test_a_batch_that_is_not_packed():
     step = plan.schedule(lengths_kv=lengths, nodes=1, entry_nodes=[0, 0, 0])
     assert step.describe().keys == 853
     assert (plan.execute(q, k, v, lengths_kv=lengths, schedule=step) == libattn.attention(q, k, v, lengths_kv=lengths)).all()
+    none = libattn.Plan((0, H, 1, D), (0, HKV, 9, D), (0, HKV, 9, D))
+    assert none.schedule(nodes=1, entry_nodes=[]).describe().keys == 0
     bare = libattn.Plan(q[0], k[0], v[0])  # no arrays: the lengths are those of the plan
     assert bare.schedule(nodes=1, entry_nodes=[0]).describe().keys == 700
 
@@ -282,6 +284,7 @@ def test_packed_tokens_may_differ():
     ({"prefixes": [(0, 2, -1)]}, ValueError, r"prefixes\[0\].keys is -1; it must be at least 0"),
     ({"prefixes": [(0, 2)]}, TypeError, r"prefixes\[0\] is \(0, 2\); it must be \(first, count, keys\)"),
     ({"prefixes": [(0, 2, 1.5)]}, TypeError, r"prefixes\[0\].keys is of type float"),
+    ({"prefixes": None}, TypeError, r"prefixes is of type NoneType; it must be a list of \(first, count, keys\)"),
     ({"nodes": 2}, ValueError, "entry_nodes is missing, and nodes is 2"),
     ({"nodes": 65, "entry_nodes": [0] * B}, ValueError, "nodes is 65; it must be between 0 and 64"),
     ({"entry_nodes": [0] * B}, ValueError, "entry_nodes is set and nodes is 0"),
