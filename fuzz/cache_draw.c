@@ -201,7 +201,7 @@ const char *cache_corrupt(cache_case *c, int *attend)
     attn_output *const own[] = {&k->k, &k->v, &k->lengths};
     attn_output *slot = own[draw_below(d, 3)];
     *attend = 0;
-    switch (draw_below(d, 20)) {
+    switch (draw_below(d, 21)) {
     case 0:
         (&k->batch)[draw_below(d, 7)] = -1 - draw_below(d, 2) * INT64_MAX;
         return "a negative size";
@@ -269,6 +269,10 @@ const char *cache_corrupt(cache_case *c, int *attend)
         if (format_is_any(c->blocks[C_V].dtype) && !format_is_blocks(c->blocks[C_V].dtype)) return NULL;
         k->v_scale = attn_out(c->lengths);
         return "scales of a type that has none";
+    case 19:
+        if (k->dim_qk < 2 || c->blocks[C_Q].bytes == 0) return NULL;
+        *attend = 1, c->tensors.q.stride[3] = draw_one_in(d, 2) ? 2 : ATTN_BROADCAST;
+        return "queries of strided channels";
     default: /* an output that overlaps an input */
         if (c->blocks[C_K].bytes == 0 || c->blocks[C_O].bytes == 0 || c->blocks[C_O].element != c->blocks[C_K].element) return NULL;
         *attend = 1, c->tensors.o.data = k->k.data;
