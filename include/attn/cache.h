@@ -39,6 +39,8 @@ extern "C" {
  *  src     [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
  *  values  [out] [1, 1, rows, dim] of i8 (default), f8 or blocks (dim / ATTN_BLOCK of them), the same
  *  scales  [out] [1, 1, rows, 1] of f32; NULL or absent for blocks, and for f8 without scales
+ *
+ * Runs on the calling thread.
  */
 ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *values,
                                    const attn_output *scales, attn_error *error);
@@ -51,7 +53,7 @@ ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *
  *
  * which is its own inverse.  If both queries and keys are rotated (after a rope), scores are what they were; if values are, the
  * outputs are rotated, and this undoes it.  4 bits gain most (docs/mechanisms/quantised.md).  In double, rounded once to dst's
- * type.
+ * type, on the calling thread.
  *
  *  src  [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
  *  dst  [out] [1, 1, rows, dim] of any of these types (default: f32), the same; shares no memory with src

@@ -88,7 +88,8 @@ ATTN_API attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, dou
  *      y' = magnitude (x sin a + y cos a)
  *
  * in double, rounded once on store.  cos a and sin a are within 1.5 * 2^-52, and the C library's where |a| exceeds 10^6; they are
- * computed once for all heads of a token.  Bits depend on neither neighbours, strides nor the instruction set.
+ * computed once for all heads of a token.  Bits depend on neither neighbours, strides nor the instruction set.  Runs on the calling
+ * thread.
  *
  *  rope       [in]  the rotation
  *  shape      [in]  batch, heads, tokens, channels of x and y

@@ -80,9 +80,10 @@ typedef struct attn_schedule_options {
  *
  * An execution with the schedule must have the lengths and positions that it was made from.  Its plan may be another one that cuts
  * the same work alike: of the same sizes, masks, instruction set, options.threads and workspace_limit, such as another layer's with
- * strides of its own.  Plans with column sums, and those with outputs that keep few queries from being decoded
- * (attn_plan_description.why), are not like those without.  All this is checked, and the error says what differs.  Any number of
- * executions may use a schedule at once; their workspace must not overlap it.
+ * strides of its own.  Plans with column sums, and those with terms or outputs that have few queries walked otherwise (sinks,
+ * slopes, dropout, entropy, ...; beside plain f32 also softcaps, trees and other types of keys), are not like those without.  All
+ * this is checked, and the error says what differs.  Any number of executions may use a schedule at once; their workspace must not
+ * overlap it.
  *
  * Returns ATTN_ERR_ARGUMENT (NULL; lengths as in attn_execute; options: prefixes that break the rules or are longer than one of
  * their sequences, a node that is not among `nodes`, nodes without their count), ATTN_ERR_UNSUPPORTED (another operation,
@@ -105,10 +106,12 @@ typedef struct attn_schedule_description {
     int64_t tasks;  /* that threads take, of all walks */
     double balance; /* the mean over the greatest work of a thread, if each takes the next task when it is done; 1 is even */
     size_t workspace_bytes;
-    int64_t keys_read; /* of each key head, from memory: all keys, but those of a shared prefix once, and of lists at most theirs */
-    int64_t items;     /* of all walks; a task is an item of one head (or some) */
-    int64_t nodes;     /* of the options */
-    double local;      /* the share of the work, of what is on a node, that workers of its node do if each takes as above; 1: all */
+    /* Of each key head, from memory: all keys of sequences with queries, but those of a shared prefix once, and of lists at most
+     * theirs.  Keys that a window hides count, though they are not read. */
+    int64_t keys_read;
+    int64_t items; /* of all walks; a task is an item of one head (or some) */
+    int64_t nodes; /* of the options */
+    double local;  /* the share of the work, of what is on a node, that workers of its node do if each takes as above; 1: all */
 } attn_schedule_description;
 
 /* Fills in *description for so many workers, 1 to 1024, in tasks times workers steps.  They are on the nodes that
