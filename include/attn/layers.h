@@ -160,7 +160,8 @@ ATTN_API attn_status attn_layer_backward(const attn_layer *layer, const attn_lay
  *      token t of the key input becomes key n + t of the cache, rotated to position n + t if there is a rope
  *      query t has position n + t and sees all keys; with mask.causal those up to n + t, with a window those within it
  *
- * so token by token, or in chunks of any size, the outputs are those of attn_layer_forward over the whole, up to rounding.
+ * so with mask.causal, token by token or in chunks of any size, the outputs are those of attn_layer_forward over the whole, up to
+ * rounding.
  *
  *  tensors  as in attn_layer_forward, with len_kv for the new tokens of the key input.  If the key is the query, lengths_q is
  *         how many of the tokens are real.  only_cached = 1: queries attend to the cache as it is, for example a memory that was

@@ -191,7 +191,7 @@ class Layer(Module):
             token t of the key input becomes key n + t of the cache, rotated to position n + t if there is a rope
             query t has position n + t and sees all keys; with causal those up to n + t, with a window those within it
 
-        so token by token, or in chunks of any size, the outputs are those of forward over the whole, up to rounding.
+        so with causal, token by token or in chunks of any size, the outputs are those of forward over the whole, up to rounding.
 
          lengths_q     (among the options) [batch]: how many of the tokens are real; None: all
          only_cached   True: nothing is appended, and queries attend to the cache as it is, for example a memory that was filled once
