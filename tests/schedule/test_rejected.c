@@ -311,7 +311,7 @@ static void test_strides(void **state)
     tensors.k = tensors.v = (attn_input){keys, ATTN_F32, {0, D, HKV * D, 1}};
     attn_plan *plan = plan_of();
     runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT,
-             "call.schedule was made with a plan of other strides or threads; make one with this plan");
+             "call.schedule was made with a plan of other strides, pages or threads; make one with this plan");
     attn_plan_destroy(plan), attn_plan_destroy(maker);
 }
 

@@ -322,7 +322,7 @@ static const char *difference(const attn_schedule_key *made, const attn_schedule
         part.workers = now->part[n].workers, part.group = now->part[n].group; /* what follows from the threads */
         if (memcmp(&part, &now->part[n], sizeof part) != 0) return "kernels or outputs";
     }
-    return threads ? "threads" : "strides or threads"; /* heads whose keys lie side by side are one group */
+    return threads ? "threads" : "strides, pages or threads"; /* heads whose keys lie side by side are one group */
 }
 
 attn_status attn_schedule_check(const attn_schedule *s, const attn_plan *plan, const attn_args *args, attn_error *error)
