@@ -22,6 +22,7 @@ import os
 import pathlib
 import random
 import sys
+import weakref
 
 import peers
 
@@ -327,6 +328,7 @@ def ggml(batch, tensors, threads):
     library, count = Ggml(), len(batch.lengths)
     size = sum(x.nbytes for name in "kv" for x in tensors.own[name]) + 8 * tensors.q.size * 4 + 2 * 512 * 2048 + (count + 1) * (1 << 16)
     context = ctypes.c_void_p(library.call("ggml_init", Parameters(size, None, False)))
+    weakref.finalize(library, library.base.ggml_free, context)
     graph, results = ctypes.c_void_p(library.call("ggml_new_graph", context)), []
     for entry in range(count):
         rows = slice(batch.starts[entry], batch.starts[entry + 1])
