@@ -150,6 +150,7 @@ enum { PART_UNSEEN, PART_SEEN, PART_DROPPED };
 typedef struct some_parts {
     const call *call;
     int64_t first, end; /* parts */
+    int last;           /* no tile sees a key of those after them */
 } some_parts;
 
 /* Makes a state of a head the slot's; returns the address of its mark.  State 0 is that of all parts so far, and of part 0. */
@@ -196,7 +197,6 @@ static void run_merge(void *context, int64_t worker, int64_t number)
     const some_parts *r = context;
     const call *c = r->call;
     const attn_walk *w = c->walk;
-    const attn_forward_walk *plan = attn_forward_of(w);
     const int64_t head = attn_scheduled_number(c->args, number, w->problem.shape.heads_q);
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
     attn_slot s = attn_slot_at(&task, 0, 0), other = s;
@@ -209,17 +209,41 @@ static void run_merge(void *context, int64_t worker, int64_t number)
         attn_slot_close_part(&s, &other);
     }
     s.dropped = *all == PART_DROPPED;
-    if (r->end == plan->parts) attn_slot_finish(&s, shared_of(c));
+    if (r->last) attn_slot_finish(&s, shared_of(c));
 }
 
+/* From the first part at `part` or after it to the last one of which a head's tile sees keys; empty: there is none. */
+static attn_interval parts_from(const call *c, int64_t part)
+{
+    const attn_walk *w = c->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
+    const attn_shape *shape = &w->problem.shape;
+    const int64_t heads = (c->args->schedule ? c->args->schedule->count : shape->batch) * shape->heads_q;
+    attn_interval seen = {plan->parts, 0};
+    for (int64_t number = 0; number < heads; number++) {
+        const attn_task task = attn_task_of_head(w, c->args, c->workspace, attn_scheduled_number(c->args, number, shape->heads_q));
+        const attn_slot s = attn_slot_at(&task, 0, 0);
+        const int64_t low = attn_slot_beyond_gap(&s, part * plan->part_kv);
+        if (s.tile.rows == 0 || low >= s.keys.high) continue;
+        seen.low = attn_min(seen.low, low / plan->part_kv);
+        seen.high = attn_max(seen.high, attn_ceil_div(s.keys.high, plan->part_kv));
+    }
+    return seen;
+}
+
+/* Parts that no tile sees are passed over: a plan has those of its capacity, of which sequences may fill few.  The first one starts
+ * all states. */
 static void run_rounds(const call *c)
 {
     const attn_walk *w = c->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
     const attn_shape *s = &w->problem.shape;
-    for (int64_t first = 0; first < plan->parts; first += plan->at_once) {
-        some_parts r = {c, first, attn_min(first + plan->at_once, plan->parts)};
+    attn_interval left = {0, attn_max(parts_from(c, 0).high, 1)};
+    while (left.low < left.high) {
+        some_parts r = {c, left.low, attn_min(left.low + plan->at_once, left.high), 0};
         const int64_t parts = r.end - r.first;
+        left = parts_from(c, r.end);
+        r.last = left.low >= left.high;
         attn_scheduled_run(w, c->args, w->tasks / plan->at_once * parts, plan->tasks_of_entry * parts, run_part, &r);
         attn_scheduled_run(w, c->args, s->batch * s->heads_q, s->heads_q, run_merge, &r);
     }

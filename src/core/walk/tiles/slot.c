@@ -124,14 +124,13 @@ static void fold_block(attn_slot *s, const attn_keys *block, attn_interval run)
 
 /* ---- parts of the keys ---- */
 
-/* The first key from j on that a slot may see. */
-static int64_t beyond_gap(const attn_slot *s, int64_t j) { return attn_beyond_gap(&s->tile.visible, attn_max(j, s->keys.low)); }
+int64_t attn_slot_beyond_gap(const attn_slot *s, int64_t j) { return attn_beyond_gap(&s->tile.visible, attn_max(j, s->keys.low)); }
 
 int attn_slot_open_part(const attn_slot *s, int64_t part, attn_slot *own)
 {
     const attn_forward_walk *plan = attn_forward_of(s->task->walk);
     const attn_tile_scratch *at = &attn_tiles_of(s->task->walk)->scratch;
-    const int64_t part_kv = plan->part_kv, low = s->empty ? part * part_kv : beyond_gap(s, part * part_kv);
+    const int64_t part_kv = plan->part_kv, low = s->empty ? part * part_kv : attn_slot_beyond_gap(s, part * part_kv);
     const int64_t high = attn_min((part + 1) * part_kv, s->keys.high);
     *own = *s;
     own->keys.low = own->keys.high = 0;
@@ -252,7 +251,7 @@ static int64_t beyond_gaps(const attn_slot *slots, int64_t count, int64_t j)
 {
     int64_t next = INT64_MAX;
     for (int64_t t = 0; t < count; t++)
-        if (j < slots[t].keys.high) next = attn_min(next, beyond_gap(&slots[t], j));
+        if (j < slots[t].keys.high) next = attn_min(next, attn_slot_beyond_gap(&slots[t], j));
     return next;
 }
 

@@ -29,6 +29,9 @@ void attn_slot_start_with(const attn_task *task, const attn_slot *slot, double s
 void attn_slots_fold(attn_slot *slots, int64_t count);
 void attn_slots_fold_parts(attn_slot *slots, int64_t count);
 
+/* The first key from j on that a slot may see. */
+int64_t attn_slot_beyond_gap(const attn_slot *slot, int64_t j);
+
 /* The slot restricted to the keys of one part, with a state of its own if that must be merged: the first part uses the slot's
  * state, which includes the sink.  Returns 0 if it sees none of these keys. */
 int attn_slot_open_part(const attn_slot *slot, int64_t part, attn_slot *own);
