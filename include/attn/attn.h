@@ -407,8 +407,8 @@ typedef struct attn_call {
  * Packed sequences: if cu_seqlens_q and cu_seqlens_kv are present, sequences of different lengths are concatenated.  q, o and lse
  * are [1, Hq, total queries, ...], k and v [1, Hkv, total keys, ...], dense meaning [token, head, channel] (the stride of b is not
  * used); batch entry b owns the tokens cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1 and cu_seqlens_kv[b] .. cu_seqlens_kv[b+1]-1.  len_q
- * and len_kv are the longest of them.  Tensors with both Sq and Skv keep their axis b.  column_sum is laid out like k, the other
- * per-query outputs like lse.
+ * and len_kv are the longest of them.  Tensors with both Sq and Skv keep their axis b, as do ranges and block_mask.  column_sum is
+ * laid out like k, the other per-query outputs like lse.
  *
  * A ragged batch, as inference engines have it: cu_seqlens_q alone (ATTN_FORWARD).  Queries are packed, and keys are those of
  * caches [B, Hkv, Skv, ...] or of pages, up to lengths_kv: sequences of any lengths, some of them with one query and some with
