@@ -26,11 +26,11 @@ static void count(void *context, int64_t n, void (*body)(void *body_context, int
 }
 
 /* The work of DRAFTS queries at the end of `length` keys. */
-static work run(int64_t capacity, int64_t length, int64_t window, int scheduled, float *o)
+static work run_with(int threads, const int64_t *ranges, int64_t capacity, int64_t length, int64_t window, int scheduled, float *o)
 {
     work done = {0, 0};
-    /* So many threads that parts of the keys are tasks of their own. */
-    const attn_options options = {.struct_size = sizeof options, .threads = 8, .parallel_for = count, .parallel_context = &done};
+    const attn_options options = {
+        .struct_size = sizeof options, .threads = threads, .parallel_for = count, .parallel_context = &done};
     const int64_t starts[2] = {0, DRAFTS};
     attn_call call = {.struct_size = sizeof call};
     const attn_problem p = {
@@ -38,17 +38,19 @@ static work run(int64_t capacity, int64_t length, int64_t window, int scheduled,
         .shape = {1, HQ, HKV, DRAFTS, capacity, D, D},
         .mask = {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT, .window = window > 0, .window_left = window, .window_right = -1},
         .paging = {.page_size = PAGE, .pages = LONG / PAGE}};
-    const attn_tensors t = {.struct_size = sizeof t,
-                            .call = &call,
-                            .q = attn_in(q),
-                            .k = attn_in(keys),
-                            .v = attn_in(values),
-                            .o = attn_out(o),
-                            .cu_seqlens_q = attn_in(starts),
-                            .lengths_kv = attn_in(&length),
-                            .page_table = {table, ATTN_I32, {0, 0, 0, 0}}};
+    attn_tensors t = {.struct_size = sizeof t,
+                      .call = &call,
+                      .q = attn_in(q),
+                      .k = attn_in(keys),
+                      .v = attn_in(values),
+                      .o = attn_out(o),
+                      .cu_seqlens_q = attn_in(starts),
+                      .lengths_kv = attn_in(&length),
+                      .page_table = {table, ATTN_I32, {0, 0, 0, 0}}};
     attn_error error;
     attn_plan *plan;
+    float entropy[DRAFTS * HQ];
+    if (ranges) t.ranges = attn_in(ranges), t.entropy = attn_out(entropy); /* which is not there in decoding */
     if (attn_plan_create(&plan, &p, &t, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
     const size_t size = attn_schedule_size(plan);
     void *memory = malloc(size + 1);
@@ -63,6 +65,12 @@ static work run(int64_t capacity, int64_t length, int64_t window, int scheduled,
     free(workspace), free(memory);
     attn_plan_destroy(plan);
     return done;
+}
+
+/* With so many threads that parts of the keys are tasks of their own. */
+static work run(int64_t capacity, int64_t length, int64_t window, int scheduled, float *o)
+{
+    return run_with(8, NULL, capacity, length, window, scheduled, o);
 }
 
 static void compare(int64_t capacity, int64_t length, int64_t window, const float *expected, work fits)
@@ -108,8 +116,27 @@ static void test_windows(void **state)
     compare(MOST, LONG, WINDOW, o, some);
 }
 
+/* Heads that see other parts than the first head does. */
+static void test_ranges(void **state)
+{
+    static const int64_t lows[HQ] = {100, 30000, 50, 20000};
+    int64_t ranges[HQ][DRAFTS][2];
+    float o[DRAFTS * HQ * D], expected[DRAFTS * HQ * D];
+    (void)state;
+    fill();
+    for (int h = 0; h < HQ; h++)
+        for (int i = 0; i < DRAFTS; i++) ranges[h][i][0] = lows[h], ranges[h][i][1] = lows[h] + 40 * (i + 1);
+    run_with(1, &ranges[0][0][0], MOST, LONG, 0, 0, expected);
+    for (int scheduled = 0; scheduled < 2; scheduled++) {
+        memset(o, 0xff, sizeof o);
+        run_with(8, &ranges[0][0][0], MOST, LONG, 0, scheduled, o);
+        assert_memory_equal(o, expected, sizeof o);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_short_sequences), cmocka_unit_test(test_windows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_short_sequences), cmocka_unit_test(test_windows),
+                                       cmocka_unit_test(test_ranges)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

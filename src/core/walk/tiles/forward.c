@@ -219,8 +219,9 @@ static attn_interval parts_from(const call *c, int64_t part)
     const attn_forward_walk *plan = attn_forward_of(w);
     const attn_shape *shape = &w->problem.shape;
     const int64_t heads = (c->args->schedule ? c->args->schedule->count : shape->batch) * shape->heads_q;
+    const int differ = c->args->ranges != NULL || attn_has_choices(&w->problem); /* the heads of an entry */
     attn_interval seen = {plan->parts, 0};
-    for (int64_t number = 0; number < heads; number++) {
+    for (int64_t number = 0; number < heads; number += differ ? 1 : shape->heads_q) {
         const attn_task task = attn_task_of_head(w, c->args, c->workspace, attn_scheduled_number(c->args, number, shape->heads_q));
         const attn_slot s = attn_slot_at(&task, 0, 0);
         const int64_t low = attn_slot_beyond_gap(&s, part * plan->part_kv);
