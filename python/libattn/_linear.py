@@ -185,6 +185,10 @@ class Call:
             return found
         return {name: (x[1], x[3]) if len(x) == 4 else x for name, x in found.items()} | {"cu_seqlens": self.starts.shape}
 
+    def rule(self) -> set[str]:
+        """The tensors that make it another rule than the additive one."""
+        return {name for name in ("beta", "erase", "write") if self.slots.get(name) is not None}
+
     def whole(self, given: Mapping[str, Any], name: str) -> Array:
         """A tensor with as many axes as q, as one of four."""
         return four(self.same_rank(floats(given[name], name), name, self.rank), name)
@@ -356,7 +360,7 @@ class Handle:
             "attn_linear_plan_create", ctypes.byref(self.handle), ctypes.byref(call.problem), call.slots.reference, call.options
         )
         weakref.finalize(self, _native.call, "attn_linear_plan_destroy", self.handle)
-        self.sizes, self.longest = call.sizes(), call.problem.shape.len_q
+        self.sizes, self.longest, self.rule = call.sizes(), call.problem.shape.len_q, call.rule()
         self.workspaces = Workspaces(_native.call("attn_linear_plan_workspace_size", self.handle))
 
     def check(self, call: Call) -> None:
@@ -364,6 +368,9 @@ class Handle:
         if (call.starts is None) == ("cu_seqlens" in self.sizes):
             is_, with_ = ("missing", "with") if call.starts is None else ("set", "without")
             raise ValueError(f"cu_seqlens is {is_}; the plan was made {with_} it")
+        for name in sorted(self.rule ^ call.rule()):  # before the results, which follow from them, are what C finds to differ
+            is_, with_ = ("missing", "with") if name in self.rule else ("set", "without")
+            raise ValueError(f"{name} is {is_}; the plan was made {with_} it")
         for name, shape in call.sizes().items():
             planned = self.sizes.get(name, shape)  # (that a tensor was absent, C says)
             if shape != planned:

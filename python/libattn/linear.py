@@ -204,6 +204,17 @@ class BackwardPlan:
         return self._handle.tensors()
 
 
+def _check_rule(kept: State | Pool, rule: Mapping[str, Any]) -> None:
+    """Raises ValueError for tokens of another rule than those of the states.  C sees the tensors of each call alone, so that to it tokens
+    without beta are of the additive rule."""
+    name, given = type(kept).__name__, [tensor for tensor, x in rule.items() if x is not None]
+    if kept._delta and not given:  # pyright: ignore[reportPrivateUsage]
+        raise ValueError(f"beta is missing; with delta=True the tokens of a {name} come with beta, or with erase and write")
+    if given and kept.sum is not None and not kept._delta:  # pyright: ignore[reportPrivateUsage]
+        how = "is" if len(given) == 1 else "are"
+        raise ValueError(f"{' and '.join(given)} {how} set; the {name} has sums for a denominator, which this rule has not: make it with delta=True")
+
+
 class State(Fixed):
     """Decoding: the state of every head, which tokens update in place as they attend.
 
@@ -219,11 +230,13 @@ class State(Fixed):
         self, batch: int, heads: int, dim_qk: int, dim_v: int, *, dtype: Any = np.float32, delta: bool = False, feature_matrix: Any = None,
         **options: Unpack[Options],
     ) -> None:
-        """dtype: float32, or float64 for queries of float64.  delta: tokens come with beta, or with erase and write (no denominator).
+        """dtype: float32, or float64 for queries of float64.  delta: tokens come with beta, or with erase and write (no denominator), and
+        never without.
 
         Raises ValueError for sizes that are negative or options that do not fit.
         """
         self._matrix, self._options = feature_matrix, cast(Options, {**options, "causal": True})
+        self._delta = delta
         if delta:
             self._options.setdefault("denominator", "none")
         compute = np.dtype(dtype)
@@ -251,6 +264,7 @@ class State(Fixed):
                 f"the tokens need a state of shape {list(shape)} and type {call.compute}; this one has {list(self.state.shape)} and "
                 f"{self.state.dtype}"
             )
+        _check_rule(self, {"beta": beta, "erase": erase, "write": write})
         call.outputs(False, False, out)
         for name in ("initial_state", "final_state"):
             call.slots.put(name, self.state)
@@ -276,11 +290,12 @@ class Pool(Fixed):
         self, rows: int, heads: int, dim_qk: int, dim_v: int, *, dtype: Any = np.float32, delta: bool = False, feature_matrix: Any = None,
         **options: Unpack[Options],
     ) -> None:
-        """delta: tokens come with beta, or with erase and write (no denominator).
+        """delta: tokens come with beta, or with erase and write (no denominator), and never without.
 
         Raises ValueError for sizes that are negative or options that do not fit.
         """
         self._matrix, self._options = feature_matrix, cast(Options, {**options, "causal": True})
+        self._delta = delta
         if delta:
             self._options.setdefault("denominator", "none")
         count = 0 if feature_matrix is None else asarray(feature_matrix, "feature_matrix").shape[0]
@@ -310,6 +325,7 @@ class Pool(Fixed):
             raise ValueError(
                 f"the tokens need states of shape {[call.heads_kv, call.features, call.dim_v]}; the pool has {list(self.state.shape[1:])}"
             )
+        _check_rule(self, {"beta": beta, "erase": erase, "write": write})
         call.outputs(False, False, out)
         call.pool(self.state, self.sum, slots, slots if final_slots is None else final_slots)
         call.run()

@@ -195,33 +195,6 @@ def test_backward_is_the_derivative(case):
         assert slope == pytest.approx((grad * way).sum(), abs=1e-7 * (1 + abs(grad * way).sum()))
 
 
-@pytest.mark.parametrize("options", [{}, {"delta": True, "features": "identity"}, {"denominator": "none", "features": "identity"}])
-def test_a_state_decodes(options):
-    rng, q, k, v = problem(7)
-    beta = rng.random(k.shape[:3]) if options.get("delta") else None
-    decay = -rng.random((*k.shape[:3], 1))
-    rest = {name: x for name, x in options.items() if name != "delta"}
-    whole = linear.forward(q, k, v, causal=True, beta=beta, decay=decay, **rest)
-    state = linear.State(2, 2, 6, 5, dtype=np.float64, **options)
-    parts = []
-    for start, end in ((0, 5), (5, 6), (6, 7), (7, 13)):
-        cut = np.s_[:, :, start:end]
-        parts.append(state.attend(q[cut], k[cut], v[cut], beta=None if beta is None else beta[cut], decay=decay[cut]))
-    assert np.allclose(np.concatenate(parts, 2), whole.o, rtol=1e-12, atol=1e-13)
-    assert np.allclose(state.state, whole.final_state, rtol=1e-12, atol=1e-13)
-    assert (state.sum is None) == (whole.final_sum is None)
-    kept = state.state.copy()
-    with pytest.raises(ValueError, match="state of shape"):
-        state.attend(q[:1], k[:1], v[:1])
-    assert np.array_equal(state.state, kept)
-
-
-def test_a_state_is_not_replaced():
-    state = linear.State(2, 2, 6, 5)
-    with pytest.raises(AttributeError, match="state of a State cannot be replaced"):
-        state.state = state.state[:1]
-
-
 def test_axes_may_be_missing():
     rng, q, k, v = problem(8, heads=2)
     whole = linear.forward(q, k, v, causal=True)
@@ -472,29 +445,3 @@ def test_a_ragged_plan_serves_as_many_sequences():
         plan(*tokens_of((1, 2), 4))
     with pytest.raises(ValueError, match="cu_seqlens is set; the plan was made without it"):
         linear.Plan(*tokens_of((1, 2), 4), causal=True)(*tokens(7), cu_seqlens=[0, 3, 7])
-
-
-def test_pool():
-    """Decoding with drafts of which some are refused: the outputs of decoding without."""
-    rng = np.random.default_rng(12)
-    q, k, v = (rng.normal(size=(9, 2, 5)).astype(np.float32) for _ in range(3))
-    beta = rng.random((9, 2)).astype(np.float32)
-    options = {"features": "softmax", "form": "recurrent"}
-    expected = linear.attention(q, k, v, beta=beta, cu_seqlens=[0, 9], causal=True, **options)
-    pool = linear.Pool(rows=5, heads=2, dim_qk=5, dim_v=5, delta=True, **options)
-    final, at, slot = np.array([[3, 0, 2]]), 0, 2
-    while at + 3 <= 9:
-        part = slice(at, at + 3)
-        o = pool.attend(q[part], k[part], v[part], [slot], final_slots=final, cu_seqlens=[0, 3], beta=beta[part])
-        np.testing.assert_array_equal(o, expected[part])
-        accepted = 1 + at % 3
-        slot, at = final[0, 3 - accepted], at + accepted
-    with pytest.raises(ValueError, match=r"final_slots\[1\] is 2, as is final_slots\[0\]"):
-        pool.attend(q[:2], k[:2], v[:2], [2, 2], cu_seqlens=[0, 1, 2], beta=beta[:2])
-    with pytest.raises(ValueError, match=r"final_slots has shape \[1, 0\]"):
-        pool.attend(q[:1], k[:1], v[:1], [2], final_slots=np.zeros((1, 0), int), cu_seqlens=[0, 1], beta=beta[:1])
-    half = linear.Pool(rows=2, heads=2, dim_qk=5, dim_v=5, dtype=np.float16, delta=True, **options)
-    half.attend(q[:1], k[:1], v[:1], [1], cu_seqlens=[0, 1], beta=beta[:1])
-    exact = linear.forward(q[:1], k[:1], v[:1], cu_seqlens=[0, 1], beta=beta[:1], causal=True, **options).final_state
-    np.testing.assert_array_equal(half.state[1], exact[0].astype(np.float16))
-    assert not half.state[0].any()
