@@ -42,8 +42,8 @@ class Blocks:
     format: Format
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ValueError(f"format is {self.format!r}; known: {', '.join(FORMATS)}")
+        if not isinstance(self.format, str) or self.format not in FORMATS:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise (ValueError if isinstance(self.format, str) else TypeError)(f"format is {self.format!r}; known: {', '.join(FORMATS)}")
         memory(self, "data")
 
     @property

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from . import _abi, _arrays, _bound, _core, _definition, _derivative_definition as derivative
 from ._attention import attention
+from ._blocks import Blocks
 from ._derivatives import attention_backward, attention_double_backward, jvp
 from ._introspection import kernels
 from ._options import ArrayLike, Problem
@@ -53,7 +54,8 @@ def check(
         libattn.check(q, k, v, causal=True)      these arrays, with the options of libattn.attention
         libattn.check()                          small problems that cover the options, with every instruction set of this CPU
 
-    q, k, v      [batch, heads, tokens, dim], float32, float64, float16 or bfloat16
+    q, k, v      [batch, heads, tokens, dim], float32, float64, float16 or bfloat16; of cache.Blocks what cache.dequantise makes of
+                 them, the numbers that attention computes with
     derivatives  also compares backward, forward mode and double backward, for random gradients and tangents drawn with seed_of_data
     problem      derivatives of scores other than dot products, of normalisers other than softmax and of relative keys and values are
                  for the command `attn check`
@@ -68,6 +70,9 @@ def check(
     unknown = set(problem) - DEFINED - HOW - {"layout"}
     if unknown or layout == "thd":
         raise NotImplementedError(f"check does not compare {', '.join(sorted(unknown)) or 'layout thd'}; attn check does")
+    for x, n in ((q, "q"), (k, "k"), (v, "v")):
+        if isinstance(x, Blocks):
+            raise NotImplementedError(f"{n} is Blocks, which check does not compare; pass cache.dequantise({n}), the same numbers, or see attn check")
     three = [_four(_arrays.asarray(x, n), layout) for x, n in ((q, "q"), (k, "k"), (v, "v"))]
     options: dict[str, Any] = {n: x for n, x in problem.items() if n != "layout" and x is not None}
     return Check(dict(_compare(three[0], three[1], three[2], options, derivatives, seed_of_data)))

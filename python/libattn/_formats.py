@@ -54,6 +54,8 @@ def quantise(x: Any, format: str = "i8", *, scales: bool = True) -> Quantised | 
     a NaN or infinity gets a d of NaN.  For q4_1c, which is q4_1 of each channel of 32 keys, x is [..., keys, dim], with a multiple of 32
     keys, and rounded to float16 first.
     """
+    if not isinstance(format, str) or format not in (*QUANTISED, *FORMATS):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise (ValueError if isinstance(format, str) else TypeError)(f"format is {format!r}; known: {', '.join((*QUANTISED, *FORMATS))}")
     array, flat = _rows(x)
     source = input_slot(flat, (2, 3))
     if format in FORMATS:
@@ -64,8 +66,6 @@ def quantise(x: Any, format: str = "i8", *, scales: bool = True) -> Quantised | 
         slots = source, blocks_slot(_abi.attn_output, made, (2, 3)), output_slot(None)
         _native.call("attn_quantise", *flat.shape, *(ctypes.byref(one) for one in slots))
         return Blocks(like(made.data.reshape(*array.shape[:-1], bytes_of_row), x), made.format)
-    if format not in QUANTISED:
-        raise ValueError(f"format is {format!r}; known: {', '.join((*QUANTISED, *FORMATS))}")
     values, numbers = np.empty(flat.shape, dtype_of(QUANTISED[format])), np.empty(len(flat), np.float32) if scales else None
     slots = source, output_slot(values, (2, 3)), output_slot(numbers, (2,))
     _native.call("attn_quantise", *flat.shape, *(ctypes.byref(one) for one in slots))
@@ -92,7 +92,7 @@ def dequantise(x: Quantised | Blocks, dtype: Any = np.float32) -> Any:
 
     Those of blocks are numbers of float32; those of int8 and float8, products with a scale, are rounded once (float64 has them exactly).
 
-    Raises TypeError for another type, or what `quantise` does not return.
+    Raises TypeError for another type, or what `quantise` does not return, and ValueError for scales of another shape.
     """
     number = code(dtype, "dtype")
     if number not in FLOATS:
@@ -114,7 +114,10 @@ def dequantise(x: Quantised | Blocks, dtype: Any = np.float32) -> Any:
         raise TypeError(f"x.values has type {values.dtype}; it must be int8, float8_e4m3fn or float8_e5m2")
     exact = values.astype(np.float64)
     if x.scales is not None:
-        exact *= asarray(x.scales, "x.scales").astype(np.float64)[..., np.newaxis]
+        scales = asarray(x.scales, "x.scales")
+        if scales.shape != values.shape[:-1]:
+            raise ValueError(f"x.scales has shape {list(scales.shape)}; it must be {list(values.shape[:-1])}, one for each row of x.values")
+        exact *= scales.astype(np.float64)[..., np.newaxis]
     return like(exact.astype(wanted, copy=False), x.values)
 
 

@@ -8,7 +8,7 @@ from problems import arrays
 
 import libattn
 from libattn import cache
-from libattn.cache import Blocks, Cache, dequantise, quantise
+from libattn.cache import Blocks, Cache, Quantised, dequantise, quantise
 from libattn.positions import Rope
 
 ROWS = ("q8_0", "q4_0", "q4_1")
@@ -400,6 +400,13 @@ def by_channel(**options):
     (lambda: Cache(quantise(K, "q4_1c"), V, LENGTHS), ValueError, "k_tail is missing, and k is of q4_1c"),
     (lambda: Cache(quantise(K, "q4_1c"), V, LENGTHS, k_tail=np.ones((B, H, 32, D), "f2")), ValueError, "k_tail has shape"),
     (lambda: Cache(quantise(K, "q4_1c"), V, LENGTHS, k_tail=np.ones((B, H, 64, D), "f4")), TypeError, "k_tail has type float32; it must be float16"),
+    (lambda: quantise(K, ["q8_0"]), TypeError, r"^format is \['q8_0'\]; known: i8, f8_e4m3, f8_e5m2, q8_0, q4_0, q4_1, q4_1c$"),
+    (lambda: Blocks(C, ["q8_0"]), TypeError, r"^format is \['q8_0'\]; known: q8_0, q4_0, q4_1, q4_1c$"),
+    (lambda: dequantise(Quantised(np.ones((2, 3, 4), np.int8), np.ones((2, 1), "f4"))), ValueError,
+     r"^x.scales has shape \[2, 1\]; it must be \[2, 3\], one for each row of x.values$"),
+    (lambda: dequantise(Quantised(np.ones((2, 3, 4), np.int8), 1.0)), ValueError, r"^x.scales has shape \[\]; it must be \[2, 3\]"),
+    (lambda: libattn.check(Q, quantise(K, "q8_0"), V), NotImplementedError,
+     r"^k is Blocks, which check does not compare; pass cache.dequantise\(k\), the same numbers, or see attn check$"),
     (lambda: Cache.empty(B, H, N, 40, dtype="q8_0"), ValueError, "dtype is q8_0, and rows have 40 channels; blocks need a multiple of 32"),
     (lambda: Cache.empty(B, H, N, D, dtype="q4_1c").append(K, K), NotImplementedError, "v is q4_1c; only keys are quantised by channel"),
     (lambda: by_channel(page_size=24), ValueError, "k is q4_1c and page_size is 24; it must be a multiple of 32"),
