@@ -7,12 +7,17 @@ from typing import Any, cast
 import numpy as np
 
 from . import _abi
-from ._arrays import Array, asarray, rows
-from ._blocks import BLOCK, FORMATS, SIZES, Blocks, Format, cells
+from ._arrays import Array, asarray, dtype_of, rows
+from ._blocks import BLOCK, FORMATS, SIZES, Blocks, Format, blocks_slot, cells
 from ._slots import integers, output, output_slot
+from ._types import NAMES
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 STORED = ("float32", "float16", "bfloat16", "int8", "float64", *FLOAT8)
+NUMBERS = {  # by NumPy's names that need ml_dtypes, and by the library's, of which NumPy reads "i8" and "f16" as other types
+    "bfloat16": _abi.ATTN_BF16, "float8_e4m3fn": _abi.ATTN_F8_E4M3, "float8_e5m2": _abi.ATTN_F8_E5M2,
+    **{name: NAMES[name] for name in ("f32", "f16", "bf16", "i8", "f64", "f8_e4m3", "f8_e5m2")},
+}
 
 
 def written(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Array:
@@ -92,9 +97,36 @@ def channels(rows: Array | Blocks, count: int) -> Array | Blocks:
     return Blocks(rows.data[..., :count // BLOCK * SIZES[rows.format]], rows.format)
 
 
-def zeros(shape: tuple[int, ...], dtype: Any) -> Array | Blocks:
-    if not (isinstance(dtype, str) and dtype in FORMATS):
-        return np.zeros(shape, np.dtype(dtype))
+def rows_slot(rows: Array | Blocks) -> Any:
+    """The slot of keys or values.  C tells by the strides whether values are the first channels of the keys, so that one channel has a
+    stride too."""
+    if isinstance(rows, Blocks):
+        return blocks_slot(_abi.attn_output, rows)
+    made = output_slot(rows)
+    if rows.size and made.stride[0] != _abi.ATTN_BROADCAST:
+        made.stride[3] = 1
+    return made
+
+
+def type_of(dtype: Any, name: str) -> np.dtype[Any] | Format:
+    """The type of rows that a caller names: as `quantise` does, by another name of the library, or as NumPy takes types."""
+    if isinstance(dtype, str) and dtype in FORMATS:
+        return cast(Format, dtype)
+    if isinstance(dtype, str) and dtype in NUMBERS:
+        return dtype_of(NUMBERS[dtype])
+    try:
+        found = np.dtype(dtype)
+    except (SyntaxError, TypeError, ValueError):  # what NumPy raises depends on what it takes a text for
+        found = None
+    if found is None or str(found) not in STORED:
+        raise TypeError(f"{name} is {dtype!r}; known: {', '.join(dict.fromkeys((*STORED, *NUMBERS, *FORMATS)))}")
+    return found
+
+
+def zeros(shape: tuple[int, ...], dtype: Any, name: str = "dtype") -> Array | Blocks:
+    kind = type_of(dtype, name)
+    if not isinstance(kind, str):
+        return np.zeros(shape, kind)
     if shape[-1] % BLOCK:
-        raise ValueError(f"dtype is {dtype}, and rows have {shape[-1]} channels; blocks need a multiple of {BLOCK}")
-    return Blocks(np.zeros((*shape[:-1], shape[-1] // BLOCK * SIZES[dtype]), np.uint8), cast(Format, dtype))
+        raise ValueError(f"{name} is {kind}, and rows have {shape[-1]} channels; blocks need a multiple of {BLOCK}")
+    return Blocks(np.zeros((*shape[:-1], shape[-1] // BLOCK * SIZES[kind]), np.uint8), kind)

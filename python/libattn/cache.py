@@ -16,11 +16,11 @@ import numpy as np
 from . import _abi, _native
 from ._arguments import integer, real
 from ._arrays import Array, like
-from ._blocks import BY_CHANNEL, TAIL, Blocks, blocks_slot
+from ._blocks import BY_CHANNEL, TAIL, Blocks
 from ._execution import Execution, execution
 from ._formats import Quantised, dequantise, hadamard, quantise
 from ._slots import Fixed, Slots, exactly, fits, floats, input_slot, integers, output, output_slot
-from ._stored import FLOAT8, bytes_of, is_given, kind_of, scale_of, scale_slot, stored, table_of, written, zeros
+from ._stored import FLOAT8, bytes_of, is_given, kind_of, rows_slot, scale_of, scale_slot, stored, table_of, written, zeros
 from .positions import Rope
 
 __all__ = ["Blocks", "Cache", "Lists", "Quantised", "choose_blocks", "dequantise", "hadamard", "quantise"]
@@ -117,7 +117,7 @@ class Cache(Fixed):
         self.lengths: Array = written(lengths, "lengths", (self.batch,), ("int64",))
         if not self.lengths.flags.c_contiguous:
             raise ValueError("lengths is not contiguous")
-        slots = {name: blocks_slot(_abi.attn_output, x) if isinstance(x, Blocks) else output_slot(x) for name, x in (("k", self.k), ("v", self.v))}
+        slots = {"k": rows_slot(self.k), "v": rows_slot(self.v)}
         if v_scale is None and bytes(slots["k"]) == bytes(slots["v"]) and bytes_of(self.k).size:
             v_scale = k_scale  # the values are the first channels of the keys
         scales = {}
@@ -156,9 +156,9 @@ class Cache(Fixed):
     ) -> Cache:
         """An empty cache in new memory.
 
-        capacity is the most tokens of a sequence, dim_v by default dim_qk, v_dtype by default dtype: float32, float16, bfloat16, int8,
-        float8_e4m3fn and float8_e5m2 without scales, "q8_0", "q4_0" or "q4_1" (Blocks), for keys "q4_1c", or float64 for both.  With
-        page_size the memory is in pages, as many as all sequences need, one sequence after the other.
+        capacity is the most tokens of a sequence, dim_v by default dim_qk, v_dtype by default dtype: float32, float16, bfloat16, or a name
+        of `quantise`, "i8" (int8), "f8_e4m3" and "f8_e5m2" (float8, here without scales), "q8_0", "q4_0" or "q4_1" (Blocks), for keys
+        "q4_1c", or float64 for both.  With page_size the memory is in pages, as many as all sequences need, one sequence after the other.
         """
         names = "batch", "heads", "capacity", "dim_qk", "dim_v"
         sizes = [integer(x, name, 0) for name, x in zip(names, (batch, heads, capacity, dim_qk, dim_qk if dim_v is None else dim_v))]
@@ -168,7 +168,7 @@ class Cache(Fixed):
             each = -(-sizes[2] // size)
             table = np.arange(sizes[0] * each).reshape(sizes[0], each)
             shape = sizes[0] * each, sizes[1], size
-        k, v = zeros((*shape, sizes[3]), dtype), zeros((*shape, sizes[4]), dtype if v_dtype is None else v_dtype)
+        k, v = zeros((*shape, sizes[3]), dtype), zeros((*shape, sizes[4]), *((dtype,) if v_dtype is None else (v_dtype, "v_dtype")))
         k_scale, v_scale = (np.zeros(shape, np.float32) if kind_of(x) == "int8" else None for x in (k, v))
         tail = np.zeros((sizes[0], sizes[1], TAIL, sizes[3]), np.float16) if kind_of(k) == BY_CHANNEL else None
         return cls(k, v, np.zeros(sizes[0], np.int64), page_table=table, k_scale=k_scale, v_scale=v_scale, k_tail=tail, rope=rope)

@@ -14,8 +14,9 @@ import numpy as np
 
 from . import _abi, _modules, _native
 from ._arguments import integer, real
+from ._blocks import BY_CHANNEL
 from ._modules import Counts, Forward, Gradients, Module, Weight
-from ._stored import channels, zeros
+from ._stored import channels, kind_of, zeros
 from .cache import Cache
 from .files import Archive, Path
 from .layers import Options, check_rope, put_rope
@@ -132,11 +133,15 @@ class Latent(Module):
         return _modules.decode(self, cache, (query, key), options, out, outputs, only_cached)
 
     def cache(self, batch: int, capacity: int, *, dtype: Any = None) -> Cache:
-        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16 or "q8_0", "q4_0" or "q4_1"
-        (cache.Blocks; float64 for a layer of float64); None: of the layer's type."""
+        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16, or as cache.quantise names
+        them, "i8", "f8_e4m3", "f8_e5m2", "q8_0", "q4_0" or "q4_1" (float64 for a layer of float64); None: of the layer's type.  Not
+        "q4_1c", which is of keys alone (NotImplementedError)."""
         sizes = integer(batch, "batch", 0), integer(capacity, "capacity", 0)
         latents = zeros((sizes[0], 1, sizes[1], self.rank + self.dim_rotary), self.dtype if dtype is None else dtype)
-        return Cache(latents, channels(latents, self.rank), np.zeros(sizes[0], np.int64))
+        if kind_of(latents) == BY_CHANNEL:
+            raise NotImplementedError(f"dtype is {BY_CHANNEL}, which is of keys alone, and a latent is also the value; q4_1 has as many bits")
+        scales = np.zeros(latents.shape[:3], np.float32) if kind_of(latents) == "int8" else None
+        return Cache(latents, channels(latents, self.rank), np.zeros(sizes[0], np.int64), k_scale=scales)
 
     def _weights(self, options: Mapping[str, Any]) -> dict[str, Weight]:
         d, h, c, cv, rotary = self.dim_model, self.heads, self.head_dim, self.head_dim_v, self.dim_rotary

@@ -204,8 +204,9 @@ class Layer(Module):
     def cache(
         self, batch: int, capacity: int, *, dtype: Any = None, v_dtype: Any = None, page_size: int | None = None,
     ) -> Cache:
-        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16, int8 or float8, or "q8_0",
-        "q4_0" or "q4_1" (cache.Blocks; float64 for a layer of float64); None: of the layer's type.  v_dtype: None: as dtype."""
+        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16, or as cache.quantise names
+        them, "i8", "f8_e4m3", "f8_e5m2", "q8_0", "q4_0" or "q4_1" (float64 for a layer of float64); None: of the layer's type.
+        v_dtype: None: as dtype."""
         kind, keys = self.dtype if dtype is None else dtype, self._key_dim(self.options)
         return Cache.empty(batch, self.heads_kv, capacity, keys, self.head_dim_v, dtype=kind, v_dtype=v_dtype, page_size=page_size)
 
