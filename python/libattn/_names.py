@@ -7,6 +7,8 @@ from typing import Iterable
 _MASK = "mask=, of booleans that are True where a query sees a key, or bias=, of numbers that are added to the scores"
 _WINDOW = "window=, how many keys to the left and to the right a query sees beside its own, a number or (left, right)"
 _CAUSAL = 'causal=True; with other numbers of queries than of keys, PyTorch\'s is causal="top-left"'
+_TABLE = "page_table, which libattn.attention and libattn.torch.attention have"
+_COUNTED = "lengths_kv=, in which the new keys count"
 
 # The hint of each: names with "=" are keywords of libattn.attention, libattn.torch.attention and libattn.jax.attention.
 ELSEWHERE = {
@@ -17,6 +19,10 @@ ELSEWHERE = {
     "logits_soft_cap": "softcap=", "attn_logits_soft_cap": "softcap=", "logit_softcap": "softcap=", "sinks": "sink=", "s_aux": "sink=",
     "cu_seqlens_k": "cu_seqlens_kv=", "cu_seq_lens_q": "cu_seqlens_q=", "cu_seq_lens_k": "cu_seqlens_kv=",
     "query_seq_lengths": "lengths_q=", "key_value_seq_lengths": "lengths_kv=", "seqused_k": "lengths_kv=",
+    "seq_lens": "lengths_kv=", "seqlens_k": "lengths_kv=", "cache_seqlens": _COUNTED, "past_seqlens": _COUNTED,
+    "query_start_loc": "cu_seqlens_q=", "qo_indptr": "cu_seqlens_q=", "cumulative_sequence_length": "cu_seqlens_q=", "kv_indptr": "cu_seqlens_kv=",
+    "block_table": _TABLE, "block_tables": _TABLE, "paged_kv_indptr": "page_starts, which libattn.attention has",
+    "paged_kv_indices": "page_index, which libattn.attention has", "paged_kv_last_page_len": "lengths_last_page, which libattn.attention has",
     "enable_gqa": "nothing: fewer heads of k and v than of q are enough",
 }
 

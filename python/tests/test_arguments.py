@@ -13,7 +13,7 @@ import typing
 
 import numpy as np
 import pytest
-from problems import BFLOAT16, nothing_leaks
+from problems import BFLOAT16, ROOT, nothing_leaks
 
 import libattn
 from libattn import _names, _problem
@@ -297,8 +297,19 @@ def test_keywords_of_other_libraries(library):
     known = inspect.signature(function).parameters
     for name, hint in _names.ELSEWHERE.items():
         assert name not in known and set(re.findall(r"(\w+)=", hint)) <= known.keys(), name
+        elsewhere = re.fullmatch(r"(\w+), which libattn.attention (and libattn.torch.attention )?ha(s|ve)", hint)
+        if elsewhere:
+            assert elsewhere[1] in libattn.Problem.__annotations__ and (library != "torch" or not elsewhere[2] or elsewhere[1] in known), name
+        assert "=" in hint or elsewhere or name == "enable_gqa", name
         with pytest.raises(TypeError, match=f"^'{name}' is not an option or a tensor of attention; write {re.escape(hint)}$"):
             function(x, x, x, **{name: True})
+    engines = (ROOT / "docs/serving.md").read_text(encoding="utf-8").partition("| here | FlashInfer | vLLM |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", row) for row in engines.splitlines()]
+    theirs = {name for row in rows for name in row} - libattn.Problem.__annotations__.keys()
+    assert len(theirs) > 7 and theirs <= _names.ELSEWHERE.keys()
+    page = (ROOT / "docs/python/migration.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    promised = set(re.findall(r"`(\w+)`", page))
+    assert len(promised) > 6 and promised <= _names.ELSEWHERE.keys()
     with pytest.raises(TypeError, match="^'nothing' is not an option or a tensor of attention$"):
         function(x, x, x, nothing=True)
 
