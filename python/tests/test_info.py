@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The library that was loaded, and errors of calls through ctypes."""
 import ctypes
+import inspect
 import os
 import pathlib
+import pydoc
+import re
 import subprocess
 import sys
 import typing
@@ -55,3 +58,52 @@ def test_an_error_is_the_library_s_sentence():
     found = _abi.attn_cpu_description(struct_size=8)
     with pytest.raises(ValueError, match="struct_size"):
         _native.call("attn_cpu_describe", ctypes.byref(found))
+
+
+def entries(doc):
+    """{name: its text} of the lists in a docstring, as help shows it."""
+    found, name = {}, None
+    for line in inspect.cleandoc(doc).splitlines():
+        entry = re.fullmatch(r" (\w+(?:, \w+)*) +(\S.*)", line)
+        if entry:
+            name = entry[1]
+            assert name not in found, name
+            found[name] = entry[2]
+        elif name and re.match(r" {8}", line):
+            found[name] += " " + line.strip()
+        else:
+            name = None
+    return found
+
+
+@pytest.mark.parametrize("kind", [libattn.Options, libattn.ForwardOptions])
+def test_help_lists_every_option(kind):
+    """With its type: an array by its axes, a text by what it may be."""
+    found, hints = entries(kind.__doc__), typing.get_type_hints(kind)
+    assert found.keys() == hints.keys() == kind.__annotations__.keys()
+    shown = pydoc.plain(pydoc.render_doc(kind))
+    words = {int: "an integer", bool: "a bool", float: "a number", bool | int: "a bool"}
+    for name, hint in hints.items():
+        text = found[name]
+        assert f" {name} " in shown and text.split(";")[0][:40] in shown, name
+        if typing.get_origin(hint) is typing.Literal:
+            listed = re.match(r'(?:"[\w-]+"(?:, | or )?)+', text)
+            assert listed and set(typing.get_args(hint)) == set(re.findall(r'"([\w-]+)"', listed[0])), name
+        elif hint is typing.Any:
+            assert re.match(r"\[.*\] of \w+", text), name
+        elif hint in words:
+            assert text.startswith(words[hint]), name
+        else:
+            kinds = {"modify_scores": "Tile", "modify_slopes": "Tile", "visit_rows": "Rows", "schedule": "Schedule", "outputs": "names", "origin": "five integers"}
+            assert kinds[name] in text, name
+
+
+def test_help_says_where_the_other_options_are():
+    found = entries(libattn.Problem.__doc__)
+    elsewhere = set(re.findall(r"\w+", libattn.attention.__doc__)) | entries(libattn.ForwardOptions.__doc__).keys()
+    assert libattn.Problem.__annotations__.keys() - found.keys() - elsewhere == set()
+    assert "libattn.attention" in libattn.Problem.__doc__ and "libattn.ForwardOptions" in libattn.Problem.__doc__
+
+
+def test_without_docstrings():
+    subprocess.run([sys.executable, "-OO", "-c", "import libattn; assert libattn.ForwardOptions.__doc__ is None"], check=True)
