@@ -21,6 +21,12 @@ TAIL: int = _abi.ATTN_TAIL
 BY_CHANNEL = "q4_1c"
 
 
+def check_format(x: Any, known: Sequence[str]) -> None:
+    """Raises ValueError for the name of another format, TypeError for what is no name."""
+    if not isinstance(x, str) or x not in known:
+        raise (ValueError if isinstance(x, str) else TypeError)(f"format is {x!r}; known: {', '.join(known)}")
+
+
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """Keys or values in blocks of 32 channels, bit for bit as ggml has them: k and v of attention and of caches.
@@ -42,8 +48,7 @@ class Blocks:
     format: Format
 
     def __post_init__(self) -> None:
-        if not isinstance(self.format, str) or self.format not in FORMATS:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise (ValueError if isinstance(self.format, str) else TypeError)(f"format is {self.format!r}; known: {', '.join(FORMATS)}")
+        check_format(self.format, tuple(FORMATS))
         memory(self, "data")
 
     @property

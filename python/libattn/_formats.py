@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _abi, _native
 from ._arrays import Array, TYPES, asarray, dtype_of, like
-from ._blocks import BLOCK, BY_CHANNEL, FORMATS, SIZES, Blocks, Format, blocks_slot, memory
+from ._blocks import BLOCK, BY_CHANNEL, FORMATS, SIZES, Blocks, Format, blocks_slot, check_format, memory
 from ._slots import floats, input_slot, output_slot
 from ._types import code
 
@@ -54,8 +54,7 @@ def quantise(x: Any, format: str = "i8", *, scales: bool = True) -> Quantised | 
     a NaN or infinity gets a d of NaN.  For q4_1c, which is q4_1 of each channel of 32 keys, x is [..., keys, dim], with a multiple of 32
     keys, and rounded to float16 first.
     """
-    if not isinstance(format, str) or format not in (*QUANTISED, *FORMATS):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise (ValueError if isinstance(format, str) else TypeError)(f"format is {format!r}; known: {', '.join((*QUANTISED, *FORMATS))}")
+    check_format(format, (*QUANTISED, *FORMATS))
     array, flat = _rows(x)
     source = input_slot(flat, (2, 3))
     if format in FORMATS:
