@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 from typing import Any, TypedDict
 
 from . import _abi, _calls, _native
@@ -11,13 +12,28 @@ from ._calls import Isa
 
 
 class Execution(TypedDict, total=False):
-    """How to compute; results do not depend on it, but for the last bits where another isa rounds differently."""
+    """How to compute; results do not depend on it, but for the last bits where another isa rounds differently.
 
-    threads: int | None  #: how many may work at once, 1 to 1024; None: ATTN_THREADS, OMP_NUM_THREADS, or one for each CPU
-    isa: Isa | None  #: exactly this instruction set, or NotImplementedError; None: the best that the CPU has (at most ATTN_ISA)
-    invariant: bool  #: the same bits however queries are split into calls
-    reproducible: bool  #: the same bits with AVX2, AVX-512 and NEON
-    workspace_limit: int | None  #: bytes of temporary memory at most; for plans
+    All have defaults:
+
+     threads          an integer, 1 to 1024: how many may work at once; None: ATTN_THREADS, OMP_NUM_THREADS, or one for each CPU
+     isa              "default", "scalar", "avx2", "avx512" or "neon": exactly this instruction set, or NotImplementedError; None: the
+                      best that the CPU has (at most ATTN_ISA)
+     invariant        a bool: the same bits however queries are split into calls
+     reproducible     a bool: the same bits with AVX2, AVX-512 and NEON
+     workspace_limit  an integer: bytes of temporary memory at most, for plans; None: no limit
+    """
+
+    threads: int | None
+    isa: Isa | None
+    invariant: bool
+    reproducible: bool
+    workspace_limit: int | None
+
+
+def continued(doc: str | None, base: str | None) -> str | None:
+    """The docstring of a dictionary with that of the one which it extends behind it, since `help` does not say what it has from there."""
+    return f"{inspect.cleandoc(doc)}\n\n{inspect.cleandoc(base)}\n" if doc and base else doc  # (python -OO has none)
 
 
 NAMES = frozenset(Execution.__annotations__)

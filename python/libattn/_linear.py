@@ -12,7 +12,7 @@ import numpy as np
 from . import _abi, _core, _native
 from ._arguments import choice, integer, real
 from ._arrays import DTYPES, Array, like
-from ._execution import NAMES, Execution, execution
+from ._execution import NAMES, Execution, continued, execution
 from ._slots import Slots, Workspaces, exactly, fits, floats, four, integers, output, summed
 
 Features = Literal["elu1", "identity", "relu", "softmax", "favor", "fourier", "trigonometric"]
@@ -31,23 +31,36 @@ FORMS = _values(Form, "ATTN_LINEAR_FORM_")
 
 
 class Options(Execution, total=False):
-    """Keywords of all functions of this module that compute attention, besides its tensors."""
+    """Keywords of all functions of this module that compute attention, besides its tensors.
 
-    causal: bool  #: query t reads keys 0 .. t; needs len_q = len_kv.  A decay, beta, erase and write need it
+    With q and k of len_q and len_kv tokens and dim_qk channels:
+
+     causal         a bool: query t reads keys 0 .. t; needs len_q = len_kv.  A decay, beta, erase and write need it
+     features       f(x), "elu1" by default: max(x, 0) + exp(min(x, 0)) (Katharopoulos et al. 2020); "identity": x, also for features of
+                    your own; "relu": max(x, 0); "softmax" over the channels; and, from the rows w of feature_matrix and x times
+                    feature_scale, "favor": exp(w.x - |x|^2/2) / sqrt(rows) (Choromanski et al. 2020), "fourier": cos(w.x), then
+                    sin(w.x), / sqrt(rows) (Rahimi and Recht 2007), "trigonometric": the same times exp(|x|^2/2)
+     feature_scale  a number; None: dim_qk^(-1/4), with which f(q).f(k) estimates exp(q.k / sqrt(dim_qk)) as in softmax attention
+     denominator    "clamp": max(scale * f(q).z, epsilon), through which no gradient flows where it is clamped; "add": scale * f(q).z +
+                    epsilon; "none": 1; default: "clamp", or "none" with beta or with erase and write, which have no denominator
+     epsilon        a number above 0; None: 1e-6
+     scale          a number; None: 1 with a denominator, else 1/sqrt(dim_qk)
+     form           "auto", "chunked", "recurrent" or "quadratic": three ways to compute the same numbers within rounding, of which
+                    "auto" (default) is the fastest, and "recurrent" is causal only
+     chunk          an integer: tokens of a chunk; None: the fastest.  Bits depend on it
+    """
+
+    causal: bool
     features: Features
-    """f(x), "elu1" by default: max(x, 0) + exp(min(x, 0)) (Katharopoulos et al. 2020); "identity": x, also for features of your own;
-    "relu": max(x, 0); "softmax" over the channels; and, from the rows w of feature_matrix and x times feature_scale, "favor":
-    exp(w.x - |x|^2/2) / sqrt(rows) (Choromanski et al. 2020), "fourier": cos(w.x), then sin(w.x), / sqrt(rows) (Rahimi and Recht 2007),
-    "trigonometric": the same times exp(|x|^2/2)."""
-    feature_scale: float | None  #: None: dim_qk^(-1/4), with which f(q).f(k) estimates exp(q.k / sqrt(dim_qk)) as in softmax attention
+    feature_scale: float | None
     denominator: Denominator
-    """"clamp": max(scale * f(q).z, epsilon), through which no gradient flows where it is clamped; "add": scale * f(q).z + epsilon;
-    "none": 1.  Default: "clamp", or "none" with beta or with erase and write, which have no denominator."""
-    epsilon: float | None  #: above 0; None: 1e-6
-    scale: float | None  #: None: 1 with a denominator, else 1/sqrt(dim_qk)
-    form: Form  #: three ways to compute the same numbers within rounding; "auto": the fastest; "recurrent" is causal only
-    chunk: int | None  #: tokens of a chunk; None: the fastest.  Bits depend on it
+    epsilon: float | None
+    scale: float | None
+    form: Form
+    chunk: int | None
 
+
+Options.__doc__ = continued(Options.__doc__, Execution.__doc__)
 
 TOKENS = ("q", "k", "v", "decay", "erase", "write", "grad_o", "o")  # tensors of a ragged batch that are [tokens, heads, channels]
 NUMBERS = ("beta", "denominators")  # and those that are [tokens, heads]

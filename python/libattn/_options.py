@@ -5,10 +5,10 @@ What they mean is in the docstrings, which `help` and the site show; their types
 """
 from __future__ import annotations
 
-import inspect
 from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
 from ._callbacks import Rows, Tile
+from ._execution import continued
 from ._schedule import Schedule
 
 ArrayLike = Any  #: an array of any library, or what numpy.asarray takes
@@ -209,10 +209,5 @@ class Problem(Options, Named, Pages, total=False):
     layout: Layout
 
 
-def _continue(doc: str | None) -> str | None:
-    """A docstring with that of Options behind it, since `help` does not say what a dictionary has from the one that it extends."""
-    return f"{inspect.cleandoc(doc)}\n\n{inspect.cleandoc(Options.__doc__)}\n" if doc and Options.__doc__ else doc  # (python -OO has none)
-
-
-ForwardOptions.__doc__ = _continue(ForwardOptions.__doc__)
-Problem.__doc__ = _continue(Problem.__doc__)
+ForwardOptions.__doc__ = continued(ForwardOptions.__doc__, Options.__doc__)
+Problem.__doc__ = continued(Problem.__doc__, Options.__doc__)

@@ -13,7 +13,7 @@ import typing
 import pytest
 
 import libattn
-from libattn import _abi, _calls, _native, _options
+from libattn import _abi, _calls, _execution, _native, _options
 
 
 def test_version():
@@ -74,6 +74,16 @@ def entries(doc):
         else:
             name = None
     return found
+
+
+@pytest.mark.parametrize("kind", [_execution.Execution, libattn.linear.Options])
+def test_help_lists_how_to_compute(kind):
+    found = entries(kind.__doc__)
+    assert found.keys() == kind.__annotations__.keys()
+    for name, hint in typing.get_type_hints(kind).items():
+        of = [typing.get_args(one) for one in (hint, *typing.get_args(hint)) if typing.get_origin(one) is typing.Literal]
+        assert all(f'"{value}"' in found[name] for values in of for value in values), name
+        assert ("None:" in found[name]) == (type(None) in typing.get_args(hint)), name
 
 
 @pytest.mark.parametrize("kind", [libattn.Options, libattn.ForwardOptions])
