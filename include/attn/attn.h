@@ -387,13 +387,13 @@ typedef struct attn_call {
  *
  * Types: q is f32, f64, f16 or bf16; k, v and o are f32, f16 and bf16 in any mixture, or f64 where q is, and by default q's.  k and
  * v may each be i8, f8 or blocks too (ATTN_FORWARD).  A key of i8 or f8 is k_scale[b,g,j] * stored[b,g,j,c], exactly, and the error
- * bound is that of f32 keys; i8 needs k_scale (v_scale), and f8 without it has the scale 1.  A scale of the whole tensor or of each
- * head is one whose other strides are 0.  Blocks (attn_dtype) have no other scales; D (Dv) is a multiple of ATTN_BLOCK then.
+ * bound is that of f32 keys; i8 needs k_scale (v_scale), and f8 without it has the scale 1.  Where v is k (its memory, type and
+ * strides, as with latents), k_scale alone is an error: v_scale is k_scale, or scales of its own.  A scale of the whole tensor or
+ * of each head is one whose other strides are 0.  Blocks (attn_dtype) have no other scales; D (Dv) is a multiple of ATTN_BLOCK.
  *
  * k of q4_1c has its channels in blocks of ATTN_BLOCK keys, and comes with k_tail.  Of a sequence of n keys, the last n %
  * ATTN_BLOCK are exact: key j is row j % ATTN_TAIL of k_tail[b,g], and k is not read there, nor k_tail elsewhere.  Pages have a
- * multiple of ATTN_BLOCK tokens.  Not for v, nor for keys packed by cu_seqlens_kv, nor where scores transform keys (cosines
- * and distances).
+ * multiple of ATTN_BLOCK tokens.  Not for v, nor keys packed by cu_seqlens_kv, nor where scores are cosines or distances.
  *
  * The compute type is f64 where q is f64, else f32; every result is rounded once, on store.  lse, row_max, entropy, effective_keys,
  * column_sum, topk_weight, scale, alibi_slopes, sink, relative_u and relative_v are of the compute type.  bias and tables are of

@@ -215,6 +215,53 @@ static void test_types(void **state)
     ACCEPTED((s.tensors.k.dtype = s.tensors.v.dtype = ATTN_I8, s.tensors.k_scale = s.tensors.v_scale = attn_in(s.q)));
 }
 
+static const char missing[] = "v_scale is missing; v is k, and k_scale is set: give v_scale = k_scale";
+
+/* Values in keys of f8, and scales of the keys alone. */
+static void latents(small *s, const void *k, const void *v)
+{
+    s->tensors.k = (attn_input){k, ATTN_F8_E4M3, {60, 30, 6, 1}};
+    s->tensors.v = (attn_input){v, ATTN_F8_E4M3, {60, 30, 6, 1}};
+    s->tensors.k_scale = (attn_input){s->q, ATTN_F32, {0, 0, 0, 1}};
+}
+
+static void test_latents(void **state)
+{
+    (void)state;
+    REJECTED(latents(&s, s.v, s.v), ATTN_ERR_ARGUMENT, missing);
+    REJECTED((latents(&s, s.v, s.v), s.problem.shape.heads_kv = 1, s.tensors.k.stride[1] = 60), ATTN_ERR_ARGUMENT, missing);
+    ACCEPTED((latents(&s, s.v, s.v), s.tensors.v_scale = s.tensors.k_scale));
+    ACCEPTED((latents(&s, s.v, s.v), s.tensors.k_scale = (attn_input){0}));
+    ACCEPTED((latents(&s, s.v, s.v), s.tensors.v.dtype = ATTN_F8_E5M2));
+    ACCEPTED((latents(&s, s.v, s.v), sets(s.tensors.k.stride, 60, 24, 6, 1)));
+    ACCEPTED(latents(&s, s.k, s.v));
+}
+
+/* Creation rejects what it sees; a plan whose tensors come later is made, and its execution sees which they are. */
+static void test_later_latents(void **state)
+{
+    attn_error error;
+    attn_plan *plan;
+    small s;
+    (void)state;
+    small_init(&s);
+    latents(&s, s.v, s.v);
+    assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, missing);
+    latents(&s, ATTN_LATER, ATTN_LATER);
+    assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, NULL, &error), ATTN_OK);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size + 1);
+    latents(&s, s.v, s.v);
+    assert_int_equal(attn_execute(plan, &s.tensors, workspace, size, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, missing);
+    assert_true(small_outputs_untouched(&s));
+    latents(&s, s.k, s.v);
+    assert_int_equal(attn_execute(plan, &s.tensors, workspace, size, &error), ATTN_OK);
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
 static void test_strides(void **state)
 {
     (void)state;
@@ -292,11 +339,11 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),    cmocka_unit_test(test_enums),   cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_presence), cmocka_unit_test(test_company), cmocka_unit_test(test_reserved),
-        cmocka_unit_test(test_shape),    cmocka_unit_test(test_values),  cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_types),    cmocka_unit_test(test_strides), cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_sound),    cmocka_unit_test(test_enums),     cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_presence), cmocka_unit_test(test_company),   cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_shape),    cmocka_unit_test(test_values),    cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_types),    cmocka_unit_test(test_latents),   cmocka_unit_test(test_later_latents),
+        cmocka_unit_test(test_strides),  cmocka_unit_test(test_too_large), cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,8 @@ attn_status attn_problem_resolve(attn_resolved *problem, const attn_tensors *ten
 attn_status attn_shape_validate(const attn_shape *shape, attn_error *error);
 /* Keys and values of these types: those of i8 come with their scales, those of f8 may, and no others do. */
 attn_status attn_formats_validate(const attn_resolved *problem, const attn_dtype types[2], attn_error *error);
+/* Values that are k's memory, as latents are, do not silently lose its scales: of i8 the scales of v are required anyway. */
+attn_status attn_latents_validate(const attn_resolved *problem, const void *k, const void *v, attn_error *error);
 /* The rules of mask.block_heads and of trees. */
 attn_status attn_choices_validate(const attn_resolved *problem, attn_error *error);
 attn_status attn_options_validate(const attn_options *options, attn_error *error);

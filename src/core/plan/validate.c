@@ -444,6 +444,7 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
     const attn_tensor_facts facts = {p->op, attn_is_packed(p), attn_keys_are_packed(p), p->at.q.dtype, attn_attention_shape, p};
     TRY(attn_tensors_resolve(&attn_attention_family, &facts, tensors, (const unsigned char *)&p->has, list, count, error));
     for (int i = 0; i < *count; i++) *attn_layout_at(&p->at, list[i].number) = list[i].at;
+    TRY(attn_latents_validate(p, attn_slot_of(tensors, ATTN_SLOT_k).data, attn_slot_of(tensors, ATTN_SLOT_v).data, error));
     CHECK_TENSORS(!p->has.relative_keys || !p->has.relative_values || p->shape.heads_q <= 1 || p->shape.dim_qk == 0 ||
                       p->shape.dim_v == 0 || !p->at.relative_keys.stride[1] == !p->at.relative_values.stride[1],
                   ATTN_SLOT_relative_keys, ATTN_SLOT_relative_values, ATTN_ERR_UNSUPPORTED,

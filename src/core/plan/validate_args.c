@@ -228,6 +228,7 @@ attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, a
     TRY(read_call(p, tensors->call, args, error));
     _Static_assert(offsetof(attn_args, call) >= sizeof pointers, "one pointer a tensor");
     memcpy(args, pointers, sizeof pointers);
+    TRY(attn_latents_validate(p, args->k, args->v, error));
     TRY(attn_args_validate(p, args, error));
     count_tokens(p, args, &tokens_q, &tokens_kv);
     args->idle = attn_plan_is_idle(plan, tokens_q, tokens_kv);

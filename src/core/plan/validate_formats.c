@@ -50,3 +50,13 @@ attn_status attn_formats_validate(const attn_resolved *p, const attn_dtype types
     }
     return check_by_channel(p, types, error);
 }
+
+attn_status attn_latents_validate(const attn_resolved *p, const void *k, const void *v, attn_error *error)
+{
+    const attn_layout *a = &p->at.k, *b = &p->at.v;
+    const int alike = a->dtype == b->dtype && a->stride[0] == b->stride[0] && a->stride[2] == b->stride[2] &&
+                      (p->shape.heads_kv == 1 || a->stride[1] == b->stride[1]);
+    CHECK_TENSORS(!p->has.k_scale || p->has.v_scale || k != v || !attn_is_address(k) || !alike, ATTN_SLOT_v_scale,
+                  ATTN_SLOT_k_scale, ATTN_ERR_ARGUMENT, "v_scale is missing; v is k, and k_scale is set: give v_scale = k_scale");
+    return ATTN_OK;
+}
