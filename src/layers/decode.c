@@ -68,6 +68,7 @@ attn_status attn_decoding_begin(decoding *d, const call *c, const attn_cache *ca
     CHECK(cache, ATTN_ERR_ARGUMENT, "cache is NULL");
     TRY(slots_read(&d->cache, sizeof d->cache, sizeof d->cache, cache, "attn_cache", error));
     TRY(check_cache(&c->l, &d->cache, batch, error));
+    if (attn_cache_has_values_in_keys(&d->cache) && !d->cache.v_scale.data) d->cache.v_scale = d->cache.k_scale;
     TRY(check_options(c->l.attention, args->attention, error));
     const int64_t *const lengths = d->cache.lengths.data;
     TRY(attn_memory_acquire(args->options, (q + kv + batch) * (int64_t)sizeof(int64_t), &d->memory, error));

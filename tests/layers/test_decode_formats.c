@@ -131,6 +131,22 @@ static void test_decoded(void **state)
         }
 }
 
+/* Values that are the keys of a cache have the scales of these, given again or not. */
+static void test_values_in_keys(void **state)
+{
+    static held h;
+    static float y[B * LEN * E], given[B * LEN * E];
+    (void)state;
+    hold(&h, ATTN_F8_E4M3, SCALES_ROWS, 0, 0);
+    decode(0, &h, 1, y);
+    h.cache.v = h.cache.k, h.cache.v_scale = h.cache.k_scale;
+    decode(0, &h, 0, given);
+    assert_memory_not_equal(y, given, sizeof y);
+    h.cache.v_scale = (attn_output){.data = NULL};
+    decode(0, &h, 0, y);
+    assert_memory_equal(y, given, sizeof y);
+}
+
 static void test_by_channel(void **state)
 {
     static held h;
@@ -148,6 +164,7 @@ static void test_by_channel(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decoded), cmocka_unit_test(test_by_channel)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decoded), cmocka_unit_test(test_values_in_keys),
+                                       cmocka_unit_test(test_by_channel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
