@@ -50,6 +50,10 @@ void cache_draw(cache_case *c);
 void cache_draw_step(cache_case *c);
 /* Sets the slots to the step's tokens of entry 0, packed: each with the slot of a random token of the cache, or none. */
 void cache_draw_slots(cache_case *c);
+/* The pages of entries without tokens become ones that do not exist, in the table and its shadow, until they are shown again:
+ * nothing of these entries is looked at. */
+unsigned char *cache_hide_pages(cache_case *c, const int64_t *tokens);
+void cache_show_pages(cache_case *c, unsigned char *was);
 /* Makes a call with slots invalid, as cache_corrupt. */
 const char *cache_corrupt_slots(cache_case *c);
 /* Sets the slots to `count` of the step's tokens, beginning with token `first`. */

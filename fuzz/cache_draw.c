@@ -241,7 +241,7 @@ const char *cache_corrupt(cache_case *c, int *attend)
         block_put(&c->blocks[C_NEW_LENGTHS], b, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)(t->len + 1));
         return "more tokens than there are";
     case 11:
-        if (pages <= full) return NULL;
+        if (pages <= full || c->added[b] == 0) return NULL;
         block_put(&c->blocks[C_TABLE], b, 0, 0, full + draw_below(d, pages - full), draw_one_in(d, 2) ? -1 : (double)k->pages);
         return "a page that does not exist";
     case 12:
@@ -278,6 +278,28 @@ const char *cache_corrupt(cache_case *c, int *attend)
         *attend = 1, c->tensors.o.data = k->k.data;
         return "o overlaps the cache";
     }
+}
+
+/* ---- entries without tokens ---- */
+
+unsigned char *cache_hide_pages(cache_case *c, const int64_t *tokens)
+{
+    const block *table = &c->blocks[C_TABLE];
+    unsigned char *was = malloc(table->bytes + 1);
+    if (!was) abort();
+    if (table->memory) memcpy(was, table->memory, table->bytes);
+    for (int64_t b = 0; c->cache.page_size && b < c->cache.batch; b++)
+        for (int64_t i = 0; tokens[b] == 0 && i < table->shape[3]; i++)
+            block_put(table, b, 0, 0, i, draw_one_in(c->from, 2) ? -1 : (double)c->cache.pages);
+    if (table->memory) memcpy(c->shadow[C_TABLE], table->memory, table->bytes);
+    return was;
+}
+
+void cache_show_pages(cache_case *c, unsigned char *was)
+{
+    const block *table = &c->blocks[C_TABLE];
+    if (table->memory) memcpy(table->memory, was, table->bytes), memcpy(c->shadow[C_TABLE], was, table->bytes);
+    free(was);
 }
 
 /* ---- slots ---- */

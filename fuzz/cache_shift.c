@@ -77,8 +77,10 @@ static void shift(cache_case *c)
     const attn_input less = attn_in(drop);
     for (int64_t b = 0; k->page_size && b < k->batch; b++)
         if (drop[b] > 0 && drop[b] < held(c, b) - keep && draw_one_in(d, 3)) shift_without_page(c, b, keep, &less);
+    unsigned char *const table = cache_hide_pages(c, drop);
     const attn_status status = attn_cache_shift(k, keep, &less, &last);
     check_error(status, &last);
+    cache_show_pages(c, table);
     if (turned && whole) {
         if (status == ATTN_OK) finding("rotated keys of 8 or 4 bits are shifted");
         check_all(c, "a rejected shift");

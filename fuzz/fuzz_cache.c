@@ -304,6 +304,29 @@ static void append_to_slots(void)
     check_cache("slots");
 }
 
+/* A valid step. */
+static void run(void)
+{
+    draws *d = c.from;
+    if (draw_one_in(d, 3)) {
+        if (!append()) finding("append: a valid call is rejected: %s", last.message);
+        check_cache("append");
+        return;
+    }
+    if (!attend(&c.options, 0xA5)) finding("attend: a valid call is rejected: %s", last.message);
+    target_ran++;
+    check_cache("attend");
+    blocks_keep(c.blocks + C_OWN, C_BLOCKS - C_OWN);
+    for (int64_t e = 0; e < c.cache.batch; e++) check_entry(e);
+    attn_options other = c.options;
+    other.threads = c.options.threads % 3 + 1;
+    take_back();
+    if (!attend(&other, 0x5A)) finding("other threads: rejected: %s", last.message);
+    check_cache("other threads");
+    blocks_compare(c.blocks + C_OWN, C_BLOCKS - C_OWN, 0x5A, "other threads");
+    if (c.options.invariant) run_in_two_parts();
+}
+
 static void step(void)
 {
     draws *d = c.from;
@@ -324,23 +347,9 @@ static void step(void)
     }
     if (draw_one_in(d, 4)) run_corrupted();
     cache_expect(&c);
-    if (draw_one_in(d, 3)) {
-        if (!append()) finding("append: a valid call is rejected: %s", last.message);
-        check_cache("append");
-        return;
-    }
-    if (!attend(&c.options, 0xA5)) finding("attend: a valid call is rejected: %s", last.message);
-    target_ran++;
-    check_cache("attend");
-    blocks_keep(c.blocks + C_OWN, C_BLOCKS - C_OWN);
-    for (int64_t e = 0; e < c.cache.batch; e++) check_entry(e);
-    attn_options other = c.options;
-    other.threads = c.options.threads % 3 + 1;
-    take_back();
-    if (!attend(&other, 0x5A)) finding("other threads: rejected: %s", last.message);
-    check_cache("other threads");
-    blocks_compare(c.blocks + C_OWN, C_BLOCKS - C_OWN, 0x5A, "other threads");
-    if (c.options.invariant) run_in_two_parts();
+    unsigned char *const table = cache_hide_pages(&c, c.added);
+    run();
+    cache_show_pages(&c, table);
 }
 
 void target_run(draws *from)

@@ -61,14 +61,14 @@ ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *
 ATTN_API attn_status attn_hadamard(int64_t rows, int64_t dim, const attn_input *src, const attn_output *dst, attn_error *error);
 
 /*
- * A cache: its sizes, and its tensors, one slot each.  Keys and values are each of f32, f16, bf16, i8, f8 or blocks, or both f64;
- * by default keys are f32, and values of the type of keys.  In pages (if page_table is present), token j of entry b is token j %
- * page_size of page page_table[b, j / page_size], and capacity is the number of tokens that one entry's row of the table can hold.
- * The pages that a call writes to must be distinct, which is not checked: of two tokens in one place, either may remain.  Appending
- * reads the entries of these pages only.  If keys (values) are i8, k_scale (v_scale) has a number for each of their rows, and
- * appending quantises as attn_quantise does, to f8 and blocks too.  f8 without k_scale (v_scale) has the scale 1.  With one whose
- * stride over tokens is 0 ({0, 0, 0, 1}: a scale of the tensor, {0, 1, 0, 1}: of each head), scales are the caller's and only read;
- * else appending writes one for each row.  Dense strides are those of the shape beside each slot, where a block is one element.
+ * A cache: its sizes and tensors, one slot each.  Keys and values are each of f32, f16, bf16, i8, f8 or blocks, or both f64; by
+ * default keys are f32, and values as keys.  In pages (if page_table is present), token j of entry b is token j % page_size of page
+ * page_table[b, j / page_size], and capacity is how many tokens an entry's row of the table can hold.  The pages that a call writes
+ * to must be distinct (not checked: of two tokens in one place, either may remain).  Appending reads the entries of these pages
+ * only; those of an entry without new tokens may be -1 or stale.  If keys (values) are i8, k_scale (v_scale) has one for each row,
+ * and appending quantises as attn_quantise does, to f8 and blocks too.  f8 without k_scale (v_scale) has the scale 1.  With a
+ * stride over tokens of 0 ({0, 0, 0, 1}: a scale of the tensor, {0, 1, 0, 1}: of each head), scales are the caller's and only read;
+ * else appending writes one for each row.  Dense strides are those of the shape beside a slot, a block being one element.
  *
  * If v is the slot of k (the same memory, type and strides), the values are the first dim_v channels of the keys, as with latents:
  * they are written with the keys, tokens.v is absent, and v_scale is absent or k_scale.  (A rope rotates the first channels: rotate
@@ -154,7 +154,7 @@ ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache
  * size of each pair.  Tables of cosines and sines must be of rotations (not both 0).  Runs on the calling thread, and allocates
  * nothing.
  *
- *  drop  [in] [batch], dense, of i64 (default) or i32; 0: nothing of the entry changes, however few tokens it has
+ *  drop  [in] [batch], dense, of i64 (default) or i32; 0: nothing of the entry changes or is read, however few tokens it has
  *
  * Returns ATTN_ERR_ARGUMENT (also if an entry has fewer tokens, or more than the rope's tables, or if a page that a token leaves or
  * goes to does not exist), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED (also for quantised keys with a rope, which
@@ -177,8 +177,8 @@ ATTN_API attn_status attn_cache_move(const attn_cache *cache, int64_t count, con
 
 /*
  * Appends, then lets the new tokens attend causally to all of their sequence, themselves included: query t of entry b sees keys 0
- * .. lengths_before[b] + t.  Key heads shared by query heads are read once.  tokens->slots and tokens->cu_seqlens must be absent:
- * it is lengths that tell which keys a query sees, and queries are not packed.
+ * .. lengths_before[b] + t.  Key heads shared by query heads are read once, and keys and pages of an entry without tokens not at
+ * all.  tokens->slots and tokens->cu_seqlens must be absent: lengths tell which keys a query sees, and queries are not packed.
  *
  *  problem  [in] shape.heads_q, and every choice of attn_problem that applies: score, mask.window, outputs.  What follows from
  *                the cache and the tokens (the other sizes, mask.align, paging) is filled in and must be 0; mask.causal may be 1

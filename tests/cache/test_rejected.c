@@ -127,7 +127,7 @@ static void test_rejected(void **state)
     REJECTED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
 }
 
-/* Two pages of 2^62 tokens, of which the second has one: the end of a third would overflow, and it has no entry in the table. */
+/* Two pages of 2^62 tokens, of which the second has some: the end of a third would overflow, and it has no entry in the table. */
 static void test_vast_pages(void **state)
 {
     attn_error error;
@@ -138,14 +138,42 @@ static void test_vast_pages(void **state)
     f.cache.page_size = INT64_C(1) << 62, f.cache.pages = 1;
     f.cache.k = attn_out(f.k), f.cache.v = attn_out(f.v), f.cache.lengths = attn_out(f.lengths);
     f.cache.page_table = attn_in(f.table);
-    f.tokens.len = 0, f.tokens.lengths.data = NULL;
+    f.tokens.len = 1, f.tokens.lengths.data = NULL;
     f.lengths[0] = f.cache.page_size + 1;
     f.table[0][0] = f.table[0][1] = 0, f.table[1][0] = 7;
     assert_int_equal(attn_cache_append(&f.cache, &f.tokens, &error), ATTN_OK);
-    assert_true(f.lengths[0] == f.cache.page_size + 1);
+    assert_true(f.lengths[0] == f.cache.page_size + 2);
     f.table[0][1] = 7;
     assert_int_equal(attn_cache_append(&f.cache, &f.tokens, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "cache: page 1 of entry 0 is 7; pages is 1");
+}
+
+/* An entry that gets no tokens may have lost its pages: neither a step nor a shift of the others looks at them. */
+static void test_idle_pages(void **state)
+{
+    float o[2][2][4][3][3];
+    (void)state;
+    for (int gone = 0; gone < 2; gone++) {
+        const int64_t drop[2] = {2, 0};
+        const attn_input less = attn_in(drop);
+        attn_error error;
+        fixture f;
+        init(&f);
+        memset(f.k, 0, sizeof f.k);
+        for (size_t i = 0; i < sizeof f.new_v / sizeof(float); i++) (&f.new_v[0][0][0][0])[i] = (float)i;
+        f.cache.page_size = 3, f.cache.pages = 4, f.cache.page_table = attn_in(f.table);
+        f.table[1][0] = gone ? -1 : 2, f.table[1][1] = gone ? 1000 : 3;
+        f.lengths[0] = 1, f.lengths[1] = 4;
+        f.new_tokens[0] = 2, f.new_tokens[1] = 0;
+        assert_int_equal(attn_cache_append(&f.cache, &f.tokens, &error), ATTN_OK);
+        assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
+        assert_true(f.lengths[0] == 5 && f.lengths[1] == 4);
+        assert_true(f.o[0][0][1][2] != 0 && f.o[1][0][0][0] == 0);
+        memcpy(o[gone], f.o, sizeof f.o);
+        assert_int_equal(attn_cache_shift(&f.cache, 1, &less, &error), ATTN_OK);
+        assert_true(f.lengths[0] == 3 && f.lengths[1] == 4);
+    }
+    assert_memory_equal(o[0], o[1], sizeof o[0]);
 }
 
 /* Errors that only attention can detect are detected before anything is appended: no byte of the cache is written. */
@@ -325,13 +353,10 @@ static void test_no_channels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rejected),
-                                       cmocka_unit_test(test_vast_pages),
-                                       cmocka_unit_test(test_attend_only),
-                                       cmocka_unit_test(test_padding),
-                                       cmocka_unit_test(test_no_channels),
-                                       cmocka_unit_test(test_rope_rows),
-                                       cmocka_unit_test(test_attend_writes_nothing),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rejected),     cmocka_unit_test(test_vast_pages),
+                                       cmocka_unit_test(test_idle_pages),   cmocka_unit_test(test_attend_only),
+                                       cmocka_unit_test(test_padding),      cmocka_unit_test(test_no_channels),
+                                       cmocka_unit_test(test_rope_rows),    cmocka_unit_test(test_attend_writes_nothing),
                                        cmocka_unit_test(test_default_types)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,8 @@ static attn_status fill_tensors(const attn_append *call, attn_tensors *t, scratc
           cache->batch);
     for (int64_t b = 0; b < cache->batch; b++) {
         r->lengths_q[b] = attn_append_count(call, b);
-        r->lengths_kv[b] = attn_cache_lengths(cache)[b] + r->lengths_q[b];
+        if (r->lengths_q[b] > 0) r->lengths_kv[b] = attn_cache_lengths(cache)[b] + r->lengths_q[b];
+        else r->lengths_kv[b] = 0; /* nothing sees its keys, whose pages may be gone */
     }
     t->k = read_from(&cache->k);
     t->v = read_from(&cache->v);

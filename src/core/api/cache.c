@@ -192,7 +192,7 @@ static attn_status check_places(attn_append *call, attn_error *error)
               "cache: entry %" PRId64 " holds %" PRId64 " of %" PRId64 " tokens; %" PRId64 " more do not fit", b, held,
               cache->capacity, more);
         if (more > call->longest) call->longest = more;
-        TRY(attn_cache_check_pages(cache, b, held, held + more, error)); /* not beyond capacity */
+        if (more > 0) TRY(attn_cache_check_pages(cache, b, held, held + more, error)); /* not beyond capacity */
     }
     return ATTN_OK;
 }
