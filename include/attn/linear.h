@@ -96,7 +96,7 @@ typedef struct attn_linear_problem {
     attn_linear_rule rule;
     attn_decay_kind decay_kind;
     int64_t chunk;       /* tokens per chunk; 0: the fastest.  Bits depend on it */
-    int64_t pool;        /* rows of the tensors of states that initial_slots and final_slots choose from; without these 0 */
+    int64_t pool;        /* rows of the states that initial_slots and final_slots choose from; 0: all slots are -1, or absent */
     int64_t snapshots;   /* columns of final_slots: 0 or 1 for the last state only */
     int64_t reserved[6]; /* must be 0 */
 } attn_linear_problem;

@@ -253,6 +253,9 @@ static void test_slots(void **state)
     REJECTED(give_slots(&f, 2), ATTN_OK, "");
     ARGUMENT((give_slots(&f, 0), f.slots[1] = 3), "initial_slots[1] is 3; it must be -1 or below pool (3)");
     ARGUMENT((give_slots(&f, 2), f.more_slots[1][0] = -2), "final_slots[1][0] is -2; it must be -1 or below pool (3)");
+    /* A pool without rows, such as one that an engine has yet to fill: no sequence has a row. */
+    REJECTED((give_slots(&f, 0), f.problem.pool = 0, f.slots[0] = f.slots[1] = -1), ATTN_OK, "");
+    ARGUMENT((give_slots(&f, 0), f.problem.pool = 0, f.slots[0] = -1), "initial_slots[1] is 1; it must be -1 or below pool (0)");
     ARGUMENT((give_slots(&f, 0), f.slots[1] = 0), "final_slots[1] is 0, as is final_slots[0]");
     ARGUMENT((give_slots(&f, 2), f.more_slots[0][1] = 0), "final_slots[0][1] is 0, as is final_slots[0][0]");
     ARGUMENT((give_slots(&f, 2), f.more_slots[0][1] = 1, f.more_slots[1][0] = 2),
