@@ -63,6 +63,8 @@ static const command_usage usage = {
              "Linear attention takes none of these; it is checked in each of its forms.\n"
              "--invariant applies to the forward passes among the cases; --reproducible skips what it\n"
              "does not support, such as linear attention.\n"
+             "A problem that the library rejects is an error, as in attn bench; kernels whose instructions\n"
+             "this CPU lacks are skipped.\n"
              "Example: attn check fwd:f32:sq33:skv65:d64:causal:fill=huge:poison=nan\n"
              "A failure prints such a problem: `attn check PROBLEM` reproduces it.\n",
 };
@@ -121,7 +123,8 @@ static attn_options options_of(const checker *k, const kernel_row *row, int thre
     return options;
 }
 
-static void check_on_row(checker *k, kernel_row *row, check_call *call, const check_case *c)
+/* On one kernel; *error tells why the library rejects it.  Returns 1 if it ran. */
+static int check_on_row(checker *k, kernel_row *row, check_call *call, const check_case *c, attn_error *error)
 {
     char text[CASE_TEXT];
     check_result result;
@@ -142,22 +145,28 @@ static void check_on_row(checker *k, kernel_row *row, check_call *call, const ch
                                            .status = result.status,
                                            .max_error = result.numbers.error,
                                            .bound_fraction = result.numbers.fraction});
+    if (result.status != CHECK_SKIPPED) return 1;
+    failure(error, ATTN_ERR_UNSUPPORTED, "%s", result.reason);
+    return 0;
 }
 
-/* One case on every kernel of its compute type.  *error reports wrong sizes and unsupported options. */
-static attn_status check_case_on_all(checker *k, const check_case *c, attn_error *error)
+/* One case on every kernel of its compute type.  *error reports wrong sizes and unsupported options, of a case that is `given`
+ * also that each kernel rejects it: then nothing was checked.  (--reproducible skips what it does not support.) */
+static attn_status check_case_on_all(checker *k, const check_case *c, int given, attn_error *error)
 {
     check_call call;
+    int ran = 0, rejected = 0;
     const attn_status status = check_call_create(&call, c, error);
     if (status != ATTN_OK) return status;
     for (int i = 0; i < k->count; i++) {
         kernel_row *row = &k->rows[i];
         const attn_kernel_description *about = &row->about;
-        if (about->usable && !about->decode && about->compute == call.expected.compute && about->op == call.problem.op)
-            check_on_row(k, row, &call, c);
+        if (!about->usable || about->decode || about->compute != call.expected.compute || about->op != call.problem.op) continue;
+        if (check_on_row(k, row, &call, c, rejected ? NULL : error)) ran++;
+        else rejected++;
     }
     check_call_destroy(&call);
-    return ATTN_OK;
+    return given && rejected > 0 && ran == 0 && !k->settings->reproducible ? ATTN_ERR_UNSUPPORTED : ATTN_OK;
 }
 
 /* The largest tile among the usable kernels. */
@@ -296,7 +305,7 @@ static int check_sweep(checker *k, const check_options *own)
     progress_begin(&bar, "check", k->settings->quiet);
     for (int64_t n = 0; n < cases.count && status == ATTN_OK; n += own->quick ? 4 : 1) {
         progress_show(&bar, n, cases.count);
-        if (in_part(k, own)) status = check_case_on_all(k, &cases.cases[n], &error);
+        if (in_part(k, own)) status = check_case_on_all(k, &cases.cases[n], 0, &error);
     }
     progress_end(&bar);
     sweep_destroy(&cases);
@@ -323,7 +332,7 @@ static int check_problems(checker *k, int count, char **texts)
                              "linear attention takes no words of checks, such as fill, poison, plant and memory");
         if (status == ATTN_OK) status = options_check_bits(k->settings, linear ? &spec : &c.spec, &error);
         if (status == ATTN_OK && linear) status = check_linear_on_all(k, &spec, &error);
-        if (status == ATTN_OK && !linear) status = check_case_on_all(k, &c, &error);
+        if (status == ATTN_OK && !linear) status = check_case_on_all(k, &c, 1, &error);
         if (status != ATTN_OK) return command_fail("check", texts[i], &error);
     }
     return EXIT_DONE;
