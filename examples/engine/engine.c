@@ -56,10 +56,12 @@ static int read_options(options *o, int argc, char **argv)
                     argv[i][2 + length] == '=')
                     break;
             }
-            if (n == sizeof known / sizeof *known) return fail("unknown option; engine --help lists them");
+            if (n == sizeof known / sizeof *known)
+                return fprintf(stderr, "engine: %s: no such option, or no =NUMBER; engine --help lists them\n", argv[i]) < 0;
             char *end;
             const long long value = strtoll(argv[i] + 3 + length, &end, 10);
-            if (*end || value < known[n].least || value > 1 << 20) return fail("an option has a number out of its range");
+            if (*end || value < known[n].least || value > 1 << 20)
+                return fprintf(stderr, "engine: %s is not between %d and %d\n", argv[i], (int)known[n].least, 1 << 20) < 0;
             *known[n].to = value;
         }
     }

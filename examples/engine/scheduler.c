@@ -3,6 +3,7 @@
  * scheduler.c - see scheduler.h. */
 #include "scheduler.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,8 +117,14 @@ attn_status scheduler_step(scheduler *s, int64_t *left, attn_error *error)
 {
     int *to = s->tokens;
     admit(s);
-    if (plan(s) == 0) {
-        *error = (attn_error){.status = ATTN_ERR_MEMORY, .message = "the pages are too few for one request"};
+    if (plan(s) == 0) { /* the oldest request had all pages to itself; its last token needs none */
+        const request *r = s->all;
+        while (r->done) r++;
+        const long long tokens = r->most - 1, needed = (tokens + s->p.page_size - 1) / s->p.page_size;
+        *error = (attn_error){.status = ATTN_ERR_MEMORY};
+        (void)snprintf(error->message, sizeof error->message,
+                       "the pages are too few: the %lld tokens of a request need %lld, not %lld", tokens, needed,
+                       (long long)s->p.caches[0].pages);
         return ATTN_ERR_MEMORY;
     }
     for (int64_t i = 0; i < s->places; i++) {

@@ -39,8 +39,14 @@ def test():
     check("pages were given up", given_up > 0)
     done = engine("--speed", "--most=4", "--places=4")
     check("a line for each number of places", [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["1", "2", "4"], done.stdout)
-    for words, message in ((["--pages=2"], "the pages are too few for one request"), (["--places=0"], "an option has a number out of its range"),
-                           (["--color"], "unknown option; engine --help lists them")):
+    done = engine("--pages=2", "--page=4", "--places=3")
+    few = re.fullmatch(r"engine: the pages are too few: the (\d+) tokens of a request need (\d+), not 2\n", done.stderr)
+    check("the pages are too few", done.returncode == 2 and few is not None and int(few[2]) == -(-int(few[1]) // 4), done.stderr)
+    check("as many are enough", few is not None and engine(f"--pages={few[2]}", "--page=4", prompts=PROMPTS[:1]).returncode == 0)
+    for words, message in ((["--places=0"], "--places=0 is not between 1 and 1048576"), (["--page=x"], "--page=x is not between 1 and 1048576"),
+                           (["--threads=-1"], "--threads=-1 is not between 0 and 1048576"),
+                           (["--color"], "--color: no such option, or no =NUMBER; engine --help lists them"),
+                           (["--pages"], "--pages: no such option, or no =NUMBER; engine --help lists them")):
         done = engine(*words)
         check(message, done.returncode == 2 and done.stderr == f"engine: {message}\n", done.stderr)
     done = subprocess.run([ENGINE, "--help"], capture_output=True, text=True, check=False)
