@@ -386,7 +386,7 @@ static void test_rejected(void **state)
                "k.dtype is q4_1c and op is not ATTN_FORWARD; quantised keys and values have no gradients");
 }
 
-/* Values in the memory of the keys, with scales of their own or none, over few queries and over tiles. */
+/* Values in the memory of the keys, with scales of their own, also where keys have none, over few queries and over tiles. */
 static void test_latents(void **state)
 {
     enum { LATENT_HEADS = 16, MOST = 12, LATENTS = 40, WIDTH = 32 };
@@ -397,12 +397,12 @@ static void test_latents(void **state)
     memset(latents, 0x38, sizeof latents); /* 1 in e4m3 */
     for (int j = 0; j < LATENTS; j++) ones[j] = 1, twos[j] = 2;
     for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
-        for (int scaled = 0; scaled < 2; scaled++) {
+        for (int scaled = 0; scaled < 3; scaled++) {
             const attn_problem p = {.struct_size = sizeof p, .shape = {1, LATENT_HEADS, 1, counts[n], LATENTS, WIDTH, WIDTH}};
             attn_tensors t = {.struct_size = sizeof t, .q = attn_in(x), .o = attn_out(o)};
             t.k = t.v = (attn_input){latents, ATTN_F8_E4M3, {0, 0, 0, 0}};
-            t.k_scale = attn_in(scaled ? ones : twos);
-            if (scaled) t.v_scale = attn_in(twos);
+            if (scaled < 2) t.k_scale = attn_in(scaled ? ones : twos);
+            t.v_scale = attn_in(scaled ? twos : ones);
             attn_error error;
             if (attn_compute(&p, &t, &error) != ATTN_OK) fail_msg("%s", error.message);
             for (int64_t i = 0; i < LATENT_HEADS * counts[n] * WIDTH; i++)
