@@ -24,8 +24,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GCC = ["-fanalyzer", "-O0", "-U_FORTIFY_SOURCE", "-fdiagnostics-path-format=none", "-fdiagnostics-plain-output"]
 # gcc takes five minutes for the kernels, which neither allocate nor call anything that fails, and does not know that a loop over the
 # vectors of a tile runs at least once: every vector then "may be uninitialized".  The memory sanitizer and valgrind cover them.
-# clang-tidy checks the kernels in plain C: the same *.inc.c for AVX2 and AVX-512 would take five more minutes.
-NOT_FOR_CLANG_TIDY = re.compile(r"src/core/kernels/avx[a-z0-9]*/")
+# clang-tidy and cppcheck check the kernels in plain C: the same *.inc.c for AVX2 and AVX-512 would take five more minutes (cppcheck: a
+# half more).
+ONLY_VECTORS = re.compile(r"src/core/kernels/avx[a-z0-9]*/")
 NOT_FOR_GCC = re.compile(r"src/core/kernels/[a-z0-9]+/")
 
 
@@ -123,7 +124,7 @@ def main():
         return 77
     begin, jobs = time.monotonic(), len(os.sched_getaffinity(0))
     entries = commands(build, folders)
-    leave = {"gcc": NOT_FOR_GCC, "clang-tidy": NOT_FOR_CLANG_TIDY}.get(tool)
+    leave = {"gcc": NOT_FOR_GCC, "clang-tidy": ONLY_VECTORS, "cppcheck": ONLY_VECTORS}.get(tool)
     entries = {name: entry for name, entry in entries.items() if not (leave and leave.match(name))}
     if not entries:
         sys.exit(f"{build}: no file of {' '.join(folders)} is compiled there")

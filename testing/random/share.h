@@ -22,6 +22,13 @@ static inline int64_t share_of_cases(int64_t n)
     return n / of + (n % of != 0);
 }
 
+/* The same, but not fewer than show what the test is about. */
+static inline int64_t share_at_least(int64_t n, int64_t least)
+{
+    const int64_t some = share_of_cases(n);
+    return some > least ? some : least < n ? least : n;
+}
+
 /* 1 if case `number` of a table runs: one in $ATTN_TEST_SHARE, in no step with the lists that the table is a product of. */
 static inline int share_has(int number)
 {

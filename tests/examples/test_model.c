@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "model.h"
+#include "testing/random/share.h"
 
 enum { WIDTH = 128, HEADS = 4, HEADS_KV = 2, HIDDEN = 96, LAYERS = 2, WORDS = 40, TOKENS = 60, SEQUENCES = 3 };
 
@@ -130,6 +131,7 @@ static void logits_have_the_same_bits(void **state)
     static float expected[TOKENS * WORDS], found[TOKENS * WORDS];
     for (int t = 0; t < 6; t++)
         for (int which = 0; which < SEQUENCES; which++) {
+            if (share_stride() > 1 && which != t % SEQUENCES) continue;
             run(types[t], which, 1, 0, 64, expected);
             for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
                 memset(found, 0, sizeof found);
