@@ -212,6 +212,15 @@ static attn_decode_next one_piece_on(const attn_decode_group *g, const attn_deco
     return next;
 }
 
+/* Prefetches a line at each end of n rows two pieces ahead, to start the translations of their addresses. */
+static inline __attribute__((always_inline)) void prefetch_ends(const attn_decode_group *g, attn_decode_next at, int64_t n)
+{
+    if (!at.source || at.source->stride != at.source->row) return; /* of rows apart, more translations than this gains */
+    const char *rows = row_at(g, &at);
+    __builtin_prefetch(rows, 0, 3);
+    __builtin_prefetch(rows + n * at.source->row - LINE, 0, 3);
+}
+
 /* Page by page; the rows that are prefetched meanwhile lie a piece ahead, on some other page. */
 static void spread_pieces(const attn_decode_group *g, const attn_decode_source *s, int64_t low, int64_t high, attn_decode_next then,
                           attn_decode_piece *run, void *context)
@@ -220,6 +229,7 @@ static void spread_pieces(const attn_decode_group *g, const attn_decode_source *
         const attn_decode_next next = one_piece_on(g, s, j, high, then);
         n = high - j;
         const char *rows = run_at(g, s, j, &n), *ahead = next.source ? row_at(g, &next) : rows;
+        if (next.source == s) prefetch_ends(g, one_piece_on(g, s, next.j, high, then), n);
         run(g, s, j, n, rows, (int64_t)((uintptr_t)ahead - (uintptr_t)rows), context);
     }
 }
