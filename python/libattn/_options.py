@@ -19,7 +19,45 @@ Isa = Literal["default", "scalar", "avx2", "avx512", "neon"]
 Stage = Literal["raw", "capped", "biased", "weights"]
 
 
-class Options(TypedDict, total=False):
+class Shared(TypedDict, total=False):
+    """Those of libattn.Options that layers and analysis take too."""
+
+    temperature: float
+    normaliser: Literal["softmax", "softmax-one", "sigmoid", "relu"]
+    shift: float
+    align: Literal["top-left", "bottom-right"]
+    offset_q: ArrayLike
+    chunk: int
+    dilation: int
+    global_q: int
+    global_kv: int
+    least_distance: int
+    ranges: ArrayLike
+    block_mask: ArrayLike
+    block_starts: ArrayLike
+    block_index: ArrayLike
+    block_q: int
+    block_kv: int
+    empty: Literal["zero", "uniform"]
+    bias_table: ArrayLike
+    bias_table_kind: Literal["t5", "clipped"]
+    bias_table_max_distance: int
+    bias_table_causal: bool
+    relative_keys: ArrayLike
+    relative_values: ArrayLike
+    relative_u: ArrayLike
+    relative_v: ArrayLike
+    relative_first: int
+    dropout_offset: int
+    dropout_given: ArrayLike
+    isa: Isa
+    invariant: bool
+    reproducible: bool
+    workspace_limit: int
+    origin: tuple[int, int, int, int, int]
+
+
+class Options(Shared, total=False):
     """Keywords after those that a signature names: the rest of attn.h, under the names there (attn_problem, attn_tensors, ...).
 
     Arrays have the axes that are listed; those on the left may be missing or have size 1, which broadcasts, except where there is
@@ -83,43 +121,10 @@ class Options(TypedDict, total=False):
 
     score: Literal["dot", "general", "metric", "cosine", "distance", "additive"]
     score_matrix: ArrayLike
-    temperature: float
-    normaliser: Literal["softmax", "softmax-one", "sigmoid", "relu"]
-    shift: float
     modify_scores: Callable[[Tile], object]
     modify_slopes: Callable[[Tile], object]
-    align: Literal["top-left", "bottom-right"]
-    offset_q: ArrayLike
-    chunk: int
-    dilation: int
-    global_q: int
-    global_kv: int
-    least_distance: int
-    ranges: ArrayLike
-    block_mask: ArrayLike
-    block_starts: ArrayLike
-    block_index: ArrayLike
-    block_q: int
-    block_kv: int
-    empty: Literal["zero", "uniform"]
     len_q: int
     len_kv: int
-    bias_table: ArrayLike
-    bias_table_kind: Literal["t5", "clipped"]
-    bias_table_max_distance: int
-    bias_table_causal: bool
-    relative_keys: ArrayLike
-    relative_values: ArrayLike
-    relative_u: ArrayLike
-    relative_v: ArrayLike
-    relative_first: int
-    dropout_offset: int
-    dropout_given: ArrayLike
-    isa: Isa
-    invariant: bool
-    reproducible: bool
-    workspace_limit: int
-    origin: tuple[int, int, int, int, int]
 
 
 class Pages(TypedDict, total=False):

@@ -13,7 +13,7 @@ from ._arguments import choice, integer, real
 from ._arrays import Array, asarray, rows
 from ._execution import NAMES as EXECUTION
 from ._execution import Execution, execution
-from ._options import ArrayLike, Isa, Named, Stage
+from ._options import ArrayLike, Named, Shared, Stage
 from ._slots import Slots, booleans, floats, integers
 
 # The tensors that keywords may give: their axes in a slot's four, and how their numbers are read.  Of "BHqk", axes that are missing on
@@ -35,47 +35,14 @@ ROWS = ("lse", "row_max", "entropy", "effective_keys")
 OUTPUTS = (*ROWS, "weights", "scores", "column_sum", "topk_index", "topk_weight", "dropout_keep")
 
 
-class Common(Named, total=False):
+class Common(Named, Shared, total=False):
     """Those keywords of libattn.attention, where they are explained, that other modules pass on."""
 
-    temperature: float
-    normaliser: Literal["softmax", "softmax-one", "sigmoid", "relu"]
-    shift: float
-    align: Literal["top-left", "bottom-right"]
-    offset_q: ArrayLike
-    chunk: int
-    dilation: int
-    global_q: int
-    global_kv: int
-    least_distance: int
-    ranges: ArrayLike
-    block_mask: ArrayLike
-    block_starts: ArrayLike
-    block_index: ArrayLike
-    block_q: int
-    block_kv: int
-    empty: Literal["zero", "uniform"]
-    bias_table: ArrayLike
-    bias_table_kind: Literal["t5", "clipped"]
-    bias_table_max_distance: int
-    bias_table_causal: bool
-    relative_keys: ArrayLike
-    relative_values: ArrayLike
-    relative_u: ArrayLike
-    relative_v: ArrayLike
-    relative_first: int
-    dropout_offset: int
-    dropout_given: ArrayLike
     after_dropout: bool
     scores_stage: Stage
     topk: int
     column_heads: Literal["each", "group", "all"]
     column_queries: int
-    isa: Isa
-    invariant: bool
-    reproducible: bool
-    workspace_limit: int
-    origin: tuple[int, int, int, int, int]
 
 
 class Options(Common, total=False):
