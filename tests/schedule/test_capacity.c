@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "attn/schedule.h"
+#include "executed.h"
 #include "testing/random/random.h"
 
 enum { DRAFTS = 5, HQ = 4, HKV = 2, D = 24, SHORT = 700, LONG = 40000, WINDOW = 300, PAGE = 64, MOST = 1 << 18 };
@@ -57,12 +58,8 @@ static work run_with(int threads, const int64_t *ranges, int64_t capacity, int64
     assert_non_null(memory);
     if (scheduled && attn_schedule_make(&call.schedule, plan, &t, memory, size, NULL, &error) != ATTN_OK)
         fail_msg("%s", error.message);
-    const size_t bytes = scheduled ? attn_schedule_workspace_size(call.schedule) : attn_plan_workspace_size(plan);
-    void *workspace = malloc(bytes + 1);
-    assert_non_null(workspace);
-    memset(workspace, 0xff, bytes);
-    if (attn_execute(plan, &t, workspace, bytes, &error) != ATTN_OK) fail_msg("%s", error.message);
-    free(workspace), free(memory);
+    execute_in(plan, &t, scheduled ? attn_schedule_workspace_size(call.schedule) : attn_plan_workspace_size(plan));
+    free(memory);
     attn_plan_destroy(plan);
     return done;
 }

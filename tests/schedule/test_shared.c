@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "attn/schedule.h"
+#include "executed.h"
 #include "testing/random/random.h"
 
 enum { B = 7, HQ = 4, HKV = 2, D = 16, PAGE = 16, CAPACITY = 3200, PAGES = 900, SYSTEM = 1100, CHAT = 2100 };
@@ -70,12 +71,8 @@ static int64_t run(const setting *how, int threads, const attn_prefix *prefixes,
     const attn_schedule_options shared = {.struct_size = sizeof shared, .prefix_count = count, .prefixes = prefixes};
     if (attn_schedule_make(&call.schedule, plan, &t, memory, size, &shared, &error) != ATTN_OK) fail_msg("%s", error.message);
     assert_int_equal(attn_schedule_describe(call.schedule, 1, &found, NULL), ATTN_OK);
-    const size_t bytes = attn_schedule_workspace_size(call.schedule);
-    void *workspace = malloc(bytes + 1);
-    assert_non_null(workspace);
-    memset(workspace, 0xff, bytes);
-    if (attn_execute(plan, &t, workspace, bytes, &error) != ATTN_OK) fail_msg("%s", error.message);
-    free(workspace), free(memory);
+    execute_in(plan, &t, attn_schedule_workspace_size(call.schedule));
+    free(memory);
     attn_plan_destroy(plan);
     return found.keys_read;
 }
