@@ -22,7 +22,8 @@ static const command_usage usage = {
     .name = "top",
     .synopsis = "IN --token WORD [options]",
     .summary = "Lists what a token attends to: the strongest links from every occurrence of WORD to\n"
-               "any key, by layer and head. The weights are computed from q and k of IN.\n",
+               "any key, by layer and head. The weights are computed from q and k of IN, or are those\n"
+               "that a file without q has, as `attn run --weights` and `attn layer --weights` write it.\n",
     .notes = "WORD is a token of the metadata's `tokens`, or #N for the token at position N.\n"
              "Transformers put much weight on tokens such as [CLS], [SEP] and '.'; --content omits\n"
              "links to these. Keys that a query cannot see are never listed.\n"
@@ -312,7 +313,7 @@ static attn_status top(const char *path, const void *own, input_settings *in, at
     int best = 0;
     int64_t count = settings->count >= 0 ? settings->count : common->json ? INT64_MAX : TABLE_COUNT;
     link_list found = {.keep = count};
-    attn_status status = input_load(&input, path, in, INPUT_NO_VALUE, error);
+    attn_status status = input_load_weights(&input, path, in, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
     if (status == ATTN_OK) status = labels_choose("layer", settings->layers, l.layer_number, l.layers, &c.layer, &c.layers, error);
     if (status == ATTN_OK)

@@ -16,6 +16,7 @@
 #include "cli/compute/weights.h"
 #include "cli/input/input.h"
 #include "cli/input/labels.h"
+#include "roles.h"
 #include "states.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
@@ -25,11 +26,20 @@ static const command_usage usage = {
     .synopsis = "IN [options]",
     .summary = "Prints, for each layer and head, how concentrated the weights are: entropy, effective\n"
                "number of keys, largest weight, mutual information of queries and keys; and for each\n"
-               "layer how much its heads differ. The weights are computed from q and k of IN.\n",
+               "layer how much its heads differ. The weights are computed from q and k of IN, or are\n"
+               "those that a file without q has, as `attn run --weights` and `attn layer --weights`\n"
+               "write it. --roles adds what each head does.\n",
     .notes = "Means are over the queries with a weight above 0. Entropies are in nats; `normalised`\n"
              "is the entropy over the logarithm of the number of keys. --temperature shows the effect\n"
              "of another temperature. Where the weights of a query are not a distribution, with another\n"
              "normaliser or a sink, their sum takes the place of the entropy and what follows from it.\n"
+             "\n"
+             "--roles: mean weight on the token before, after, itself, the first, separators (special\n"
+             "tokens, punctuation), earlier occurrences of the same token, what followed these\n"
+             "(induction), the strongest sink; entropy over its largest; how much of the variance\n"
+             "the distance alone explains. Over the rows where such a key exists, in the line `rows`;\n"
+             "`uniform` is what uniform rows score. A head is named by a role from 8 rows on.\n"
+             "--content leaves separators out, and divides each row by the rest of its sum.\n"
              "\n"
              "--states treats the weights of a query as a Gibbs distribution at the temperature T of\n"
              "its softmax, with energies -scores: log partition log Z, free energy -T log Z, mean\n"
@@ -42,6 +52,7 @@ static const command_usage usage = {
              "\n"
              "Examples:\n"
              "  attn analyze sentence.safetensors\n"
+             "  attn analyze sentence.safetensors --roles --content\n"
              "  attn analyze sentence.safetensors --temperature=0.5 --json\n"
              "  attn analyze sentence.safetensors --states --sweep=0.25,0.5,1,2,4\n"
              "  attn analyze sentence.safetensors --steps=steps.safetensors\n"
@@ -55,9 +66,12 @@ static const command_usage usage = {
 typedef struct analyze_settings {
     int gradients;
     states_settings states;
+    roles_settings roles;
 } analyze_settings;
 
 static const option_row analyze_options[] = {
+    {"roles", 0, NULL, "what each head does: previous token, separators, induction ...", FLAG(analyze_settings, roles.roles)},
+    {"content", 0, NULL, "roles as if separators were not there", FLAG(analyze_settings, roles.content)},
     {"states", 0, NULL, "log partition, energies, heat capacity ... of each head", FLAG(analyze_settings, states.states)},
     {"sweep", 0, "T,T,...", "the entropy of each head at these temperatures",
      CALL_ON(states_set_temperatures, analyze_settings, states)},
@@ -296,6 +310,25 @@ static attn_status check_unused(const input_settings *in, attn_error *error)
     return ATTN_OK;
 }
 
+/* The flag that needs scores; NULL: none was given. */
+static const char *scores_flag(const analyze_settings *s)
+{
+    return s->gradients ? "gradients" : s->states.states ? "states" : s->states.count ? "sweep" : s->states.steps ? "steps" : NULL;
+}
+
+static attn_status load(attention_input *input, const char *path, const analyze_settings *settings, input_settings *in,
+                        attn_error *error)
+{
+    const int values = settings->gradients || settings->states.steps;
+    const char *flag = scores_flag(settings);
+    if (!flag) return input_load_weights(input, path, in, error);
+    in->has_dtype = 1, in->spec.dtype = SPEC_F64;
+    const attn_status status = input_load(input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
+    if (status == ATTN_OK || !input_has_weights_alone(input, in)) return status;
+    return failure(error, ATTN_ERR_ARGUMENT,
+                   "%.100s has weights and no q: --%s needs scores, which cannot be computed from weights", path, flag);
+}
+
 static attn_status analyze(const char *path, const void *own, input_settings *in, attn_error *error)
 {
     const analyze_settings *settings = own;
@@ -305,21 +338,21 @@ static attn_status analyze(const char *path, const void *own, input_settings *in
     printer out = {NULL, NULL, 1};
     cJSON *object = NULL;
     attn_archive *steps = NULL;
-    const int values = settings->gradients || settings->states.steps;
-    if (settings->gradients || states_requested(&settings->states)) in->has_dtype = 1, in->spec.dtype = SPEC_F64;
-    attn_status status = values ? ATTN_OK : check_unused(in, error);
+    attn_status status = settings->gradients || settings->states.steps ? ATTN_OK : check_unused(in, error);
+    if (status == ATTN_OK) status = roles_check(&settings->roles, error);
     if (status != ATTN_OK) return status;
-    status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
+    status = load(&input, path, settings, in, error);
     if (status == ATTN_OK) status = input_check_output(&input, settings->states.steps, error);
     if (status == ATTN_OK) status = states_check(&settings->states, &input, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
-    if (status == ATTN_OK) out.distribution = input.problem.score.normaliser == ATTN_NORMALISER_SOFTMAX && !input.tensors.sink.data;
+    if (status == ATTN_OK) out.distribution = weights_are_distributions(&input);
     if (status == ATTN_OK && common->json) {
         object = json_begin();
         out.heads = json_list(object, "heads");
         out.layers = json_list(object, "layers");
     }
     if (status == ATTN_OK) status = analyze_heads(&input, &l, &out, common, error);
+    if (status == ATTN_OK && settings->roles.roles) status = analyze_roles(&input, &l, &settings->roles, common, object, error);
     if (status == ATTN_OK && states_requested(&settings->states))
         status = analyze_states(&input, &l, &settings->states, object, &steps, error);
     if (status == ATTN_OK && settings->gradients) status = analyze_gradients(&input, object, error);

@@ -32,6 +32,7 @@ typedef struct attention_input {
     attn_rope rope;                            /* of --rope: q and k are rotated copies */
     const int64_t *positions_q, *positions_kv; /* of the tokens, with --rope */
     int keep_one;                              /* axes of size 1 of dropout_keep, like spec.mask_one */
+    const attn_archive_tensor *weights;        /* of a file without q: what commands show; NULL: they are computed from q and k */
     int leading; /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
     int64_t lead[ATTN_MAX_RANK];
 
@@ -52,7 +53,15 @@ enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
  * after a failure.
  */
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
+/* The same without values, for commands that need only the weights: a file without q that has `weights` [leading axes, head, query,
+ * key], as `attn run --weights` and `attn layer --weights` write it, is taken too; input->weights are then all that is there. */
+attn_status input_load_weights(attention_input *input, const char *path, const input_settings *settings, attn_error *error);
+/* 1 if the file that was read, maybe in vain, is such a file. */
+int input_has_weights_alone(const attention_input *input, const input_settings *settings);
 void input_free(attention_input *input);
+
+/* Sets the alignment of queries and keys that the metadata's problem string says, for labels. */
+void input_recall_alignment(attention_input *input);
 
 /* ATTN_ERR_ARGUMENT if `output` (may be NULL) is a file that a tensor was read from. */
 attn_status input_check_output(const attention_input *input, const char *output, attn_error *error);

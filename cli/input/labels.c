@@ -204,16 +204,24 @@ static int one_text(const attention_input *input)
     return p->shape.len_q == p->shape.len_kv || p->mask.causal || p->mask.window || p->mask.align || input->tensors.offset_q.data;
 }
 
-const char *labels_query(const labels *l, const attention_input *input, int64_t entry, int64_t i)
+int labels_aligned(const attention_input *input, int64_t b, int64_t *offset)
 {
     const attn_problem *p = &input->problem;
-    if (!one_text(input) && count_of(l, entry) != p->shape.len_q) return NULL;
-    int64_t stands = 0;
-    if (p->shape.len_q != p->shape.len_kv && p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT) stands = p->shape.len_kv - p->shape.len_q;
-    if (p->shape.len_q != p->shape.len_kv && input->tensors.offset_q.data)
-        stands = ((const int64_t *)input->tensors.offset_q.data)[labels_batch(l, 0, entry)];
-    if (stands > p->shape.len_kv || stands < -p->shape.len_q) return NULL;
-    return word_at(l, entry, i + stands);
+    const int64_t *given = input->tensors.offset_q.data;
+    *offset = 0;
+    if (!one_text(input)) return 0;
+    if (p->shape.len_q == p->shape.len_kv) return 1;
+    if (p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT) *offset = p->shape.len_kv - p->shape.len_q;
+    if (given) *offset = given[b];
+    return *offset <= p->shape.len_kv && *offset >= -p->shape.len_q;
+}
+
+const char *labels_query(const labels *l, const attention_input *input, int64_t entry, int64_t i)
+{
+    int64_t offset;
+    const int aligned = labels_aligned(input, labels_batch(l, 0, entry), &offset);
+    if (!aligned && (one_text(input) || count_of(l, entry) != input->problem.shape.len_q)) return NULL;
+    return word_at(l, entry, i + offset);
 }
 
 const char *labels_key(const labels *l, const attention_input *input, int64_t entry, int64_t j)

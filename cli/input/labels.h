@@ -37,6 +37,9 @@ int64_t labels_batch(const labels *l, int64_t layer, int64_t entry);
 const char *labels_query(const labels *l, const attention_input *input, int64_t entry, int64_t i);
 const char *labels_key(const labels *l, const attention_input *input, int64_t entry, int64_t j);
 
+/* 1 if queries and keys are tokens of one text: query i of the problem's batch entry b has the place of key i + *offset. */
+int labels_aligned(const attention_input *input, int64_t b, int64_t *offset);
+
 /* A token's number as a label: "#9". */
 enum { LABEL_NUMBER = 24 };
 const char *label_or_number(const char *label, int64_t number, char text[LABEL_NUMBER]);

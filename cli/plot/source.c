@@ -190,17 +190,6 @@ attn_status source_number(const source *s, const cJSON *object, const char *name
 
 /* ---- matrices ---- */
 
-/* The masks of the problem that made the file determine which tokens belong to which rows. */
-static void read_problem(stack *s)
-{
-    const char *text = attn_archive_get_metadata(s->source->tensors, "attn_problem");
-    problem_spec spec;
-    attn_problem *p = &s->input.problem;
-    if (!text || problem_parse(text, &spec, NULL) != ATTN_OK || spec.offset_kind != SPEC_OFFSET_NONE) return;
-    p->mask.causal = spec.causal != SPEC_CAUSAL_NONE;
-    if (spec.causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec.align == SPEC_ALIGN_BOTTOM_RIGHT) p->mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-}
-
 attn_status stack_open(stack *s, const source *from, const char *name, const char *command, int last, attn_error *error)
 {
     *s = (stack){.source = from};
@@ -224,7 +213,7 @@ attn_status stack_open(stack *s, const source *from, const char *name, const cha
     for (int axis = 0; axis < leading; axis++) s->input.lead[axis] = t->shape[axis];
     const int64_t keys = last > 1 ? s->columns : s->rows;
     s->input.problem.shape = s->input.spec.shape = (attn_shape){1, s->heads, s->heads, s->rows, keys, 1, 1};
-    read_problem(s);
+    input_recall_alignment(&s->input);
     return labels_read(&s->labels, &s->input, NULL, error);
 }
 

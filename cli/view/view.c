@@ -16,7 +16,6 @@
 #include "formula.h"
 #include "page.h"
 #include "rows.h"
-#include "testing/memory/element.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 #include "testing/text/shown.h"
@@ -54,7 +53,6 @@ static const option_row view_options[] = {
 /* The data from which the page is written. */
 typedef struct page {
     attention_input input;
-    const attn_archive_tensor *found; /* the weights of a file without q; NULL: they are computed */
     labels labels;
     int64_t *layer, *head, *entry, *query; /* chosen indices */
     int64_t layers, heads, entries, rows;
@@ -80,46 +78,6 @@ static attn_status choose(page *g, const view_settings *settings, attn_error *er
     return status;
 }
 
-/* Uses the weights of a file without q, as `attn run` and `attn layer` write them: [leading axes, heads, query, key]. */
-static attn_status take_weights(page *g, const input_settings *in, attn_error *error)
-{
-    attention_input *input = &g->input;
-    const attn_archive_tensor *t = attn_archive_find(input->file, "weights");
-    problem_spec plain;
-    char given[400], defaults[400];
-    problem_init(&plain);
-    plain.seed = in->spec.seed;
-    problem_print(&in->spec, given, sizeof given);
-    problem_print(&plain, defaults, sizeof defaults);
-    if (strcmp(given, defaults) != 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.100s has weights and no q: the flags of a mechanism would change nothing",
-                       input->path);
-    if (t->rank < 2 || t->dtype < ATTN_F32 || t->dtype > ATTN_BF16)
-        return failure(error, ATTN_ERR_SHAPE, "%.100s: tensor 'weights' is %s with %d axes; expected floats, [head, query, key]",
-                       input->path, attn_dtype_name(t->dtype), t->rank);
-    attn_shape *s = &input->problem.shape;
-    input->problem = (attn_problem){.struct_size = sizeof input->problem};
-    input->used[TENSOR(q)] = (input_tensor){.path = input->path, .tensor = t};
-    *s = (attn_shape){.batch = 1, .len_q = t->shape[t->rank - 2], .len_kv = t->shape[t->rank - 1]};
-    s->heads_q = s->heads_kv = t->rank > 2 ? t->shape[t->rank - 3] : 1;
-    input->leading = t->rank > 3 ? t->rank - 3 : 0;
-    for (int a = 0; a < input->leading; a++) s->batch *= input->lead[a] = t->shape[a];
-    input->spec.shape = *s;
-    input->total_q = s->len_q;
-    input->total_kv = s->len_kv;
-    g->found = t;
-    return ATTN_OK;
-}
-
-static attn_status load(page *g, const char *path, const input_settings *in, attn_error *error)
-{
-    const attn_status status = input_load(&g->input, path, in, INPUT_NO_VALUE, error);
-    const attn_archive *file = g->input.file;
-    if (status == ATTN_OK || !file || in->chosen[TENSOR(q)] || attn_archive_find(file, "q") || !attn_archive_find(file, "weights"))
-        return status;
-    return take_weights(g, in, error);
-}
-
 /* Checks the size of the page before anything of that size is allocated. */
 static attn_status check_size(const page *g, attn_error *error)
 {
@@ -136,28 +94,12 @@ static attn_status check_size(const page *g, attn_error *error)
     return ATTN_OK;
 }
 
-static void copy_weights(page *g)
-{
-    const attn_shape *s = &g->input.problem.shape;
-    const size_t size = attn_dtype_size(g->found->dtype);
-    const int64_t head_size = g->rows * s->len_kv;
-    float *out = g->weights = need_memory(g->entries * g->layers * g->heads * head_size, sizeof *g->weights);
-    for (int64_t e = 0; e < g->entries; e++)
-        for (int64_t y = 0; y < g->layers; y++)
-            for (int64_t h = 0; h < g->heads; h++, out += head_size) {
-                const int64_t head = labels_batch(&g->labels, g->layer[y], g->entry[e]) * s->heads_q + g->head[h];
-                const char *from = (const char *)g->found->data + (size_t)((head * s->len_q + g->query[0]) * s->len_kv) * size;
-                for (int64_t k = 0; k < head_size; k++) out[k] = (float)element_read(g->found->dtype, from + (size_t)k * size);
-            }
-}
-
 static attn_status compute(page *g, const common_settings *common, attn_error *error)
 {
     const attn_shape *s = &g->input.problem.shape;
     const int64_t head_size = g->rows * s->len_kv;
     progress bar;
     weight_reader reader;
-    if (g->found) return copy_weights(g), ATTN_OK;
     float *all_heads = need_memory(s->heads_q * head_size, sizeof *all_heads), *out;
     out = g->weights = need_memory(g->entries * g->layers * g->heads * head_size, sizeof *g->weights);
     attn_status status = weights_begin(&reader, &g->input, g->rows, common, error);
@@ -236,8 +178,9 @@ static void add_facts(page *g)
         snprintf(g->attribution, sizeof g->attribution, "Recorded from %.200s%s%.100s", model, licence ? ", " : "",
                  licence ? licence : "");
     char formula[FORMULA_TEXT], rows[ROWS_TEXT];
-    view_rows_print(g->weights, g->entries * g->layers * g->heads * g->rows, g->input.problem.shape.len_kv, g->found != NULL, rows);
-    if (g->found) {
+    view_rows_print(g->weights, g->entries * g->layers * g->heads * g->rows, g->input.problem.shape.len_kv,
+                    g->input.weights != NULL, rows);
+    if (g->input.weights) {
         snprintf(g->source, sizeof g->source, "%.200s: the weights that are in it%s", g->input.path, rows);
         return;
     }
@@ -301,7 +244,7 @@ static attn_status view(const char *path, const void *own, input_settings *in, a
     page g = {0};
     size_t bytes = 0;
     char *json = NULL;
-    attn_status status = load(&g, path, in, error);
+    attn_status status = input_load_weights(&g.input, path, in, error);
     if (status == ATTN_OK) status = labels_read(&g.labels, &g.input, in->tokens, error);
     if (status == ATTN_OK) status = input_check_output(&g.input, settings->output, error);
     if (status == ATTN_OK) status = choose(&g, settings, error);

@@ -81,7 +81,7 @@ TENSORS = {
     # of top, view and analyze
     "layer": (["--layer=0"], {}), "head": (["--head=0"], {}), "entry": (["--entry=0"], {}), "queries": (["--queries=0-1"], {}), "token": ([], {}),
     "count": (["--count=1"], {}), "content": (["--content"], {}), "title": (["--title=T"], {}), "sweep": (["--sweep=1,2"], {}),
-    "steps": (["--steps=steps.npz"], {}),
+    "steps": (["--steps=steps.npz"], {}), "roles": (["--roles"], {}),
 }
 COMMON = {"output": [], "threads": ["--threads=1"], "isa": ["--isa=scalar"], "seed": ["--seed=1"], "json": ["--json"], "quiet": ["--quiet"],
           "help": ["--help"], "invariant": ["--invariant"], "reproducible": ["--reproducible"]}
@@ -118,6 +118,7 @@ INPUTS = {"run": ["-o", "out.safetensors"], "top": ["--token=#1"], "view": ["-o"
 # Flags of a command that need other words than the table's.
 OWN = {("analyze", flag): [*TENSORS[flag][0], "--steps=steps.npz"] for flag in ("value", "relative-values", "v-scale")}
 OWN["analyze", "dropout-given"] = ["--dropout-given=t", "--steps=steps.npz"]
+OWN["analyze", "content"] = ["--roles", "--content"]
 OWN["plot", "query"] = ["compare", "weights.safetensors", "weights.safetensors", "-o", "out.svg", "--query=1"]
 ELSEWHERE = {("check", "conformance"), ("check", "thorough"), ("check", "quick"), ("check", "part")}  # each takes long; tests/check uses them
 

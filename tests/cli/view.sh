@@ -100,7 +100,7 @@ ok "rows that see nothing are no doubt" grep -q ': the weights that are in it"' 
 ok "nor are NaN that are computed hidden" grep -qF "; 3 of 3 rows have numbers that are not finite\"" odd.html
 "$ATTN" view "$STREET" -o odd.html --normaliser=relu
 ok "but other sums are where they are said" grep -q 'computed by attn [0-9.]*"' odd.html
-rejected 2 "attn view: made.safetensors has weights and no q: the flags of a mechanism would change nothing" view made.safetensors -o out.html --causal
+rejected 2 "attn view: made.safetensors has weights and no q: the flags of a mechanism need scores, which cannot be computed from weights" view made.safetensors -o out.html --causal
 "$MAKE" odd.safetensors weights:i32:3x5
 rejected 2 "attn view: odd.safetensors: tensor 'weights' is i32 with 2 axes; expected floats, [head, query, key]" view odd.safetensors -o out.html
 

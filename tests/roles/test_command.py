@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`attn analyze --roles`: planted heads rank first, uniform ones equal the baseline, weights alone are as good as q and k."""
+import json
+import os
+import random
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file
+from tap import check, finish, run_in_folder
+
+ATTN, SOURCE = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+DATA = os.path.join(SOURCE, "examples/data")
+STREET = os.path.join(DATA, "animal_street.safetensors")
+POINTS = ("previous", "next", "self", "first", "separator", "duplicate", "induction")
+N, HALF = 24, 12
+WORDS = [*"abcdefghijk", "[SEP]"] * 2
+
+
+def attn(*words, status=0):
+    done = subprocess.run([ATTN, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode != status:
+        sys.exit(f"attn {' '.join(words)}: {done.returncode} {done.stderr}")
+    return done.stdout if status == 0 else done.stderr
+
+
+def heads(*words):
+    return json.loads(attn("analyze", *words, "--roles", "--json"))["heads"]
+
+
+def planted(role, i):
+    """The key that a planted head looks at from query i, None where there is none."""
+    key = {"previous": i - 1, "next": i + 1, "self": i, "first": 0, "separator": HALF - 1, "duplicate": i - HALF,
+           "induction": i - HALF + 1 if i >= HALF else -1}[role]
+    return key if 0 <= key < N else None
+
+
+def noise(draw):
+    row = [draw.random() for _ in range(N)]
+    return [x / sum(row) for x in row]
+
+
+def write_planted(path):
+    """A head for each role; one that is uniform, and one of noise."""
+    draw, rows = random.Random(5), []
+    for role in POINTS:
+        for i in range(N):
+            key = planted(role, i)
+            rows += noise(draw) if key is None else [float(j == key) for j in range(N)]
+    rows += [1 / N] * (N * N)
+    for i in range(N):
+        rows += noise(draw)
+    tensor_file.write(path, {"weights": ("F32", [len(POINTS) + 2, N, N], rows)}, tokens=json.dumps(WORDS))
+
+
+def check_planted():
+    write_planted("planted.safetensors")
+    found = heads("planted.safetensors")
+    for place, role in enumerate(POINTS):
+        best = max(found, key=lambda head: head[role])
+        check(f"the planted head of {role} scores 1 and ranks first", best["head"] == place and best[role] == 1, best)
+        check(f"  and is named so", role in best["roles"], best["roles"])
+        others = [head["head"] for head in found if role in head["roles"] and head["head"] != place]
+        # whoever looks at the first token from all queries, or at one separator, does so by definition
+        check(f"  alone", not others, others)
+    uniform = found[len(POINTS)]
+    check("a uniform head equals the baseline in each number", all(uniform[name] == uniform["uniform"][name] for name in uniform["uniform"]), uniform)
+    check("  and has no role", uniform["roles"] == [])
+    check("  1/24 on one key", all(uniform[role] == uniform["sink"] for role in ("previous", "next", "self", "first", "duplicate", "induction")))
+    check("a head of noise has no role", found[-1]["roles"] == [], found[-1])
+    check("rows are those that have such a key", uniform["rows"]["previous"] == 23 and uniform["rows"]["duplicate"] == 12 and
+          uniform["rows"]["induction"] == 12 and uniform["rows"]["self"] == 24, uniform["rows"])
+    without = heads("planted.safetensors", "--content")
+    check("without separators there is no role of that name", all(head["separator"] is None and head["rows"]["separator"] == 0 for head in without))
+    check("  and 22 queries see themselves", without[2]["rows"]["self"] == 22 and without[2]["self"] == 1, without[2])
+    with open("words.txt", "w") as file:
+        file.write("\n".join(f"w{i}" for i in range(N)))
+    alone = heads("planted.safetensors", "--tokens=words.txt")
+    check("with other tokens nothing is repeated", all(head["duplicate"] is None and head["induction"] is None for head in alone))
+    tensor_file.write("few.safetensors", {"weights": ("F32", [1, 4, 4], [float(i == j) for i in range(4) for j in range(4)])})
+    few = heads("few.safetensors")[0]
+    check("four rows name no role", few["self"] == 1 and few["roles"] == [], few)
+    check("  nor is there one without tokens", few["separator"] is None and few["duplicate"] is None)
+
+
+def check_table():
+    lines = attn("analyze", "planted.safetensors", "--roles").splitlines()
+    at = next(n for n, line in enumerate(lines) if line.split()[2:3] == ["previous"])
+    check("the table has the names", lines[at].split() == ["layer", "head", *POINTS, "sink", "entropy", "positional", "roles"], lines[at])
+    check("  a row for each head", lines[at + 3].split()[:5] == ["0", "2", lines[at + 3].split()[2], lines[at + 3].split()[3], "1.000"], lines[at + 3])
+    check("  ends it with the roles", lines[at + 1].endswith("previous, positional"), lines[at + 1])
+    check("  then uniform rows", lines[at + len(POINTS) + 3].split()[:3] == ["0", "uniform", "0.042"], lines[at + len(POINTS) + 3])
+    check("  and their number", lines[at + len(POINTS) + 4].split()[:6] == ["0", "rows", "23", "23", "24", "23"], lines[at + len(POINTS) + 4])
+
+
+def check_weights_alone():
+    """The same numbers from q and k, and from the weights that `attn run` writes; of layers and entries too."""
+    for flags in ([], ["--causal"]):
+        attn("run", STREET, "-o", "weights.safetensors", "--weights", *flags, "--quiet")
+        check(f"weights alone give what q and k give {flags}", heads("weights.safetensors") == heads(STREET, *flags))
+        check(f"  as a table {flags}", attn("analyze", "weights.safetensors", "--roles") == attn("analyze", STREET, "--roles", *flags))
+        check(f"  to attn top too {flags}", attn("top", "weights.safetensors", "--token=it", "--json") == attn("top", STREET, "--token=it", "--json", *flags))
+    window = heads(STREET, "--window=2,0")
+    check("the mask says what uniform rows are", all(abs(head["uniform"]["self"] - (1 + 1 / 2 + 12 / 3) / 14) < 1e-7 for head in window), window[0])
+    check("  and nothing comes after", all(head["next"] is None for head in window))
+    attn("run", STREET, "-o", "sums.safetensors", "--weights", "--normaliser=sigmoid", "--quiet")
+    check("weights that do not sum to 1 have sums", "row_sum" in heads("sums.safetensors")[0] and "row_sum" in heads(STREET, "--normaliser=sigmoid")[0])
+    draw = random.Random(3)
+    qk = {name: ("F32", [2, 2, 12, 8], [draw.gauss(0, 1) for _ in range(2 * 2 * 12 * 8)]) for name in "qkv"}
+    tensor_file.write("padded.safetensors", {**qk, "lengths_kv": ("I64", [2], [12, 9]), "lengths_q": ("I64", [2], [12, 9])},
+                      tokens=json.dumps([list("abcdefghijkl"), list("abcabcabc")]))
+    attn("run", "padded.safetensors", "-o", "weights.safetensors", "--weights", "--quiet")
+    both = heads("padded.safetensors")
+    check("a padded batch has entries of its lengths", [head["rows"]["self"] for head in both] == [12, 12, 9, 9], both)
+    check("  also from weights alone", heads("weights.safetensors") == both)
+
+
+def check_rejected():
+    says = "weights.safetensors has weights and no q: "
+    for flag in ("--states", "--sweep=1,2", "--gradients", "--steps=steps.npz"):
+        error = attn("analyze", "weights.safetensors", flag, status=2)
+        check(f"{flag} says that it needs scores",
+              error == f"attn analyze: {says}{flag.split('=')[0]} needs scores, which cannot be computed from weights\n", error)
+    for command in (["analyze"], ["top", "--token=a"]):
+        for flag in ("--temperature=2", "--causal", "--dtype=f64", "--mask=m"):
+            error = attn(*command, "weights.safetensors", flag, status=2)
+            check(f"{command[0]} {flag} says so too",
+                  error == f"attn {command[0]}: {says}the flags of a mechanism need scores, which cannot be computed from weights\n", error)
+    error = attn("analyze", STREET, "--content", status=2)
+    check("--content alone is rejected", error == "attn analyze: --content is for --roles: it leaves separators out of them\n", error)
+
+
+def main():
+    check_planted()
+    check_table()
+    check_weights_alone()
+    check_rejected()
+    return finish()
+
+
+run_in_folder(main)
