@@ -44,11 +44,15 @@ static const command_usage usage = {
              "relative_u and relative_v (--rel).\n"
              "--backward reads dy, and writes dx (and dcontext), dwq dwk dwv dwo, dbq dbk dbv dbo,\n"
              "dbias_k dbias_v, or for other kinds d and the name of the weight; for options likewise.\n"
+             "--qkv writes q, k and v [head, token, channel] after projection and rotation, and with\n"
+             "them the tensors of options, for `attn run`, `top`, `view` and `analyze`; the flags of a\n"
+             "mechanism are to be given to these again.\n"
              "--decode appends N tokens at a time to a cache; the result is the same up to rounding,\n"
              "and --compare compares it with that of all tokens at once.\n"
              "\n"
              "Examples:\n"
              "  attn layer layer.safetensors -o out.safetensors --heads=12 --weights --compare\n"
+             "  attn layer layer.safetensors -o heads.safetensors --heads=12 --qkv\n"
              "  attn layer x.safetensors -o y.safetensors --heads=32 --heads-kv=8 --causal --decode \\\n"
              "       --weights-file=model.safetensors --prefix=layers.3.self_attn. --rope --compare\n",
     .operands = {"input file"},
@@ -105,6 +109,7 @@ static const option_row layer_options[] = {
     {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", CALL(set_ignored)},
     {"weights", 0, NULL, "write the attention weights of every head", FLAG(layer_settings, weights)},
     {"weights-mean", 0, NULL, "write them averaged over the heads", FLAG(layer_settings, weights_mean)},
+    {"qkv", 0, NULL, "write q, k and v of every head, as the attention reads them", FLAG(layer_settings, qkv)},
     {"backward", 0, NULL, "write gradients too; needs dy", FLAG(layer_settings, backward)},
     {"decode", 0, "[=N]", "N tokens at a time (default 1), with a cache of the earlier ones",
      WHOLE(layer_settings, decode, 1, INT32_MAX)},
@@ -157,6 +162,7 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
         status = failure(error, ATTN_ERR_ARGUMENT,
                          w->kind->takes_scores ? "--%s needs --rope" : "--%s has no effect: this layer rotates no channels",
                          s->rope_word);
+    if (status == ATTN_OK && s->qkv) status = layer_check_qkv(w, error);
     const int packed = w->tensors.cu_seqlens_q.data != NULL; /* all of their tokens */
     w->counts = (attn_layer_counts){.struct_size = sizeof w->counts};
     if (status == ATTN_OK)
@@ -276,6 +282,7 @@ static attn_status run(layer_work *w, const char *path, const problem_spec *spec
         status = w->settings->decode ? layer_decode(w, error) : w->kind->forward(w, error);
         if (status == ATTN_OK && w->settings->backward) status = w->kind->backward(w, error);
         seconds = seconds_now() - begin;
+        if (status == ATTN_OK && w->settings->qkv) status = layer_add_qkv(w, error);
         if (status == ATTN_OK && w->settings->compare) status = compare(w, list, &count, error);
         if (status != ATTN_OK) failure_about(error, path);
     }

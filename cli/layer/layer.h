@@ -19,7 +19,7 @@ typedef struct layer_settings {
     attn_rope_pairs rope_pairs;
     const char *rope_word;     /* the last of these flags that was given; NULL: none */
     int64_t decode, page_size; /* tokens of a step, 0: all at once; 0: contiguous */
-    int weights, weights_mean, backward, compare;
+    int weights, weights_mean, qkv, backward, compare;
     const char *ignored[LAYER_IGNORED]; /* tensors; NULL ends them */
     int ignored_count;
 } layer_settings;
@@ -90,6 +90,11 @@ static inline int64_t layer_width(const attn_archive_tensor *t) { return t->shap
 attn_status layer_add(layer_work *w, const char *name, int rank, const int64_t *shape, void *to, attn_error *error);
 /* Adds y and, if requested, the weights and the gradients. */
 attn_status layer_add_outputs(layer_work *w, attn_error *error);
+
+/* ---- qkv.c ---- */
+attn_status layer_check_qkv(const layer_work *w, attn_error *error);
+/* Adds q, k and v, as the attention of the layer reads them, and the tensors of its options. */
+attn_status layer_add_qkv(layer_work *w, attn_error *error);
 
 /* ---- decode.c ---- */
 attn_status layer_check_decode(layer_work *w, attn_error *error);

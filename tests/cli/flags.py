@@ -93,7 +93,7 @@ MODULE = {"x": floats(1, S, D), "context": floats(1, S, D)}
 LAYERS = {
     "kind": (["--kind=multi-head"], {}), "heads": ([], {}), "heads-kv": (["--heads-kv=2"], {}), "head-dim": ([f"--head-dim={D}"], {}),
     "head-dim-v": ([f"--head-dim-v={D}"], {}), "weights-file": (["--weights-file=weights.safetensors"], {"wq": None}), "prefix": (["--prefix="], {}),
-    "weights-mean": (["--weights-mean"], {}), "backward": (["--backward"], {"dy": floats(1, S, E)}), "decode": (["--decode", "--causal"], {}),
+    "weights-mean": (["--weights-mean"], {}), "qkv": (["--qkv"], {}), "backward": (["--backward"], {"dy": floats(1, S, E)}), "decode": (["--decode", "--causal"], {}),
     "page-size": (["--decode", "--page-size=2", "--causal"], {}), "compare": (["--compare"], {"y": floats(1, S, E)}),
 }
 # The other commands: all words of a call.
