@@ -117,6 +117,26 @@ def check_weights_alone():
     check("  also from weights alone", heads("weights.safetensors") == both)
 
 
+def check_recorded():
+    """Heads of a real encoder, on 24 random words said twice; and what the pair of sentences shows."""
+    found = {content: heads(os.path.join(DATA, "repeated_words.safetensors"), *content) for content in ((), ("--content",))}
+    for content, role, place, least in (((), "previous", (0, 2), 0.99), ((), "next", (1, 8), 0.58), (("--content",), "next", (1, 8), 0.82),
+                                        ((), "duplicate", (2, 9), 0.57), (("--content",), "duplicate", (2, 9), 0.72)):
+        best = max(found[content], key=lambda head: head[role])
+        check(f"repeated words {content}: {role} is layer {place[0]}, head {place[1]}",
+              (best["layer"], best["head"]) == place and least < best[role] < least + 0.02 and role in best["roles"], best)
+    check("  no other head is one of duplicates", [(h["layer"], h["head"]) for h in found[()] if "duplicate" in h["roles"]] == [(2, 9)])
+    check("  over the 24 words that were said before", all(head["rows"]["duplicate"] == head["rows"]["induction"] == 24 for head in found[()]))
+    check("  none continues the repetition", max(head["induction"] for head in found[()]) < 0.03)
+    weights = {name: tensor_file.read(os.path.join(DATA, name + ".safetensors"))[0]["weights"][2] for name in ("animal_street", "animal_street_flooded")}
+    for name, expected in (("animal_street", (0.687, 0.656, 0.078, 0.048)), ("animal_street_flooded", (0.330, 0.624, 0.070, 0.048))):
+        at = lambda layer, head, key: weights[name][((layer * 12 + head) * 14 + 9) * 14 + key]
+        mean = lambda key: sum(at(layer, head, key) for layer in range(6) for head in range(12)) / 72
+        check(f"{name}: the numbers of the page", all(abs(a - b) < 0.0005 for a, b in zip((at(3, 1, 2), at(5, 11, 2), mean(2), mean(7)), expected)))
+        street = max(at(layer, head, 7) for layer in range(6) for head in range(12))
+        check("  and no head looks at the street", street < 0.24 < at(5, 11, 2), street)
+
+
 def check_rejected():
     says = "weights.safetensors has weights and no q: "
     for flag in ("--states", "--sweep=1,2", "--gradients", "--steps=steps.npz"):
@@ -136,6 +156,7 @@ def main():
     check_planted()
     check_table()
     check_weights_alone()
+    check_recorded()
     check_rejected()
     return finish()
 
