@@ -34,12 +34,10 @@ static const command_usage usage = {
              "of another temperature. Where the weights of a query are not a distribution, with another\n"
              "normaliser or a sink, their sum takes the place of the entropy and what follows from it.\n"
              "\n"
-             "--roles: mean weight on the token before, after, itself, the first, separators (special\n"
-             "tokens, punctuation), earlier occurrences of the same token, what followed these\n"
-             "(induction), the strongest sink; entropy over its largest; how much of the variance\n"
-             "the distance alone explains. Over the rows where such a key exists, in the line `rows`;\n"
-             "`uniform` is what uniform rows score. A head is named by a role from 8 rows on.\n"
-             "--content leaves separators out, and divides each row by the rest of its sum.\n"
+             "--roles: means over the rows where such a key exists, whose number is in the line `rows`;\n"
+             "`uniform` is what a head scores whose rows are uniform. From 8 rows on, a head is named by\n"
+             "a role if it puts half of its weight there (0.3 for a sink). --content leaves separators\n"
+             "out, and divides each row by the rest of its sum.\n"
              "\n"
              "--states treats the weights of a query as a Gibbs distribution at the temperature T of\n"
              "its softmax, with energies -scores: log partition log Z, free energy -T log Z, mean\n"
@@ -61,6 +59,7 @@ static const command_usage usage = {
     .example = "attn analyze IN.safetensors",
     .without = "seed",
     .lacks = role_lacked_of_analysis,
+    .more = roles_print,
 };
 
 typedef struct analyze_settings {

@@ -14,6 +14,13 @@
 #include "cli/compute/weights.h"
 #include "testing/text/failure.h"
 
+void roles_print(void)
+{
+    printf("\nNumbers of --roles:\n");
+    for (int r = 0; r < HEAD_ROLES; r++)
+        printf("  %-14s %s (%s)\n", head_role_table[r].name, head_role_table[r].line, head_role_table[r].source);
+}
+
 attn_status roles_check(const roles_settings *settings, attn_error *error)
 {
     if (!settings->content || settings->roles) return ATTN_OK;

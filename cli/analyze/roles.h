@@ -11,6 +11,9 @@ typedef struct roles_settings {
     int roles, content;
 } roles_settings;
 
+/* The numbers of --roles, for --help. */
+void roles_print(void);
+
 /* ATTN_ERR_ARGUMENT for flags without effect. */
 attn_status roles_check(const roles_settings *settings, attn_error *error);
 

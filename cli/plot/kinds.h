@@ -41,6 +41,7 @@ attn_status plot_steps(plot_task *task, attn_error *error);
 attn_status plot_mask(plot_task *task, attn_error *error);
 attn_status plot_compare(plot_task *task, attn_error *error);
 attn_status plot_entropy(plot_task *task, attn_error *error);
+attn_status plot_roles(plot_task *task, attn_error *error);
 attn_status plot_temperature(plot_task *task, attn_error *error);
 attn_status plot_gradients(plot_task *task, attn_error *error);
 attn_status plot_hopfield(plot_task *task, attn_error *error);

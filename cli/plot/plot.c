@@ -23,6 +23,7 @@ static const plot_kind kinds[] = {
     {"compare", "weights of each", "a head under several metrics or mechanisms, a file each", MAX_FILES,
      "layer head entry query tensor high", plot_compare},
     {"entropy", "entropy, or weights", "the distribution of the entropies of rows", 1, "layer head entry", plot_entropy},
+    {"roles", "attn analyze's JSON", "what each head does, by layer and head (--roles)", 1, "entry", plot_roles},
     {"temperature", "scores", "entropy and weights by temperature", 1, "layer head entry query tensor", plot_temperature},
     {"gradients", "dq, dk, dv, or JSON", "gradients, and their norms", 1, "layer head entry", plot_gradients},
     {"mask", "mask", "which query sees which key", 1, "layer head entry tensor", plot_mask},
@@ -54,6 +55,8 @@ static const command_usage usage = {
              "  attn plot temperature out.safetensors -o temperature.html\n"
              "  attn run IN.safetensors -o cosine.safetensors --weights --score=cosine\n"
              "  attn plot compare out.safetensors cosine.safetensors -o metrics.svg\n"
+             "  attn analyze IN.safetensors --roles --json >roles.json\n"
+             "  attn plot roles roles.json -o roles.svg\n"
              "  attn mask longformer/8/2 -n 64 -o mask.safetensors\n"
              "  attn plot mask mask.safetensors -o mask.svg\n"
              "  attn bench fwd:f32:sq512:d64 fwd:f32:sq2048:d64 --json >times.json\n"

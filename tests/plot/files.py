@@ -62,6 +62,7 @@ def make_all():
     make("in.safetensors", "q:f32:4x12x32", "k:f32:2x12x32", "v:f32:2x12x24", "do:f32:4x12x24")
     run("run", "in.safetensors", "-o", "gradients.safetensors", "--backward", "--causal")
     run("analyze", "in.safetensors", "--gradients", "--json", out="analyze.json")
+    run("analyze", STREET, "--roles", "--json", out="roles.json")
     run("mask", "longformer/8/2", "causal", "-n", "20", "-o", "mask.safetensors")
     run("mask", "causal", "-n", "80", "-o", "large.safetensors")
     save("memory.safetensors", patterns=([4, 2], PATTERNS), states=([4, 2], STATES))
@@ -88,6 +89,7 @@ def make_all():
             "temperature": ("temperature", "out.safetensors", "--layer=3", "--head=1", "--query=9"),
             "gradients": ("gradients", "gradients.safetensors", "--head=2"),
             "norms": ("gradients", "analyze.json"),
+            "roles": ("roles", "roles.json"),
             "mask": ("mask", "mask.safetensors"),
             "large": ("mask", "large.safetensors"),
             "hopfield": ("hopfield", "ways.safetensors"),

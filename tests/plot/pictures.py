@@ -273,6 +273,25 @@ def check_gradients(words):
     tap.check("gradients: norms of JSON", all(near(value(bars[k][1]), n, 0.01 * max(norms.values())) for k, n in enumerate(norms.values())) and len(bars) == 6)
 
 
+def check_roles(words):
+    heads = json.load(open("roles.json"))["heads"]
+    picture = Picture(*words["roles"])
+    names = ["previous", "next", "self", "first", "separator", "duplicate", "induction", "sink", "entropy", "positional"]
+    tap.check("roles: a panel for each", [p.title for p in picture.panels()] == names, [p.title for p in picture.panels()])
+    for name in names:
+        cells = picture.panel(name).cells()
+        shown = [float(c[4].split()[-1]) for c in cells]
+        expected = [max(0, head["entropy_share" if name == "entropy" else name]) for head in heads]
+        tap.check(f"roles: {name} of each head", all(near(a, b, 0.001) for a, b in zip(shown, expected)) and len(cells) == 72, cells[:3])
+        rows = [round(c[1], 1) for c in cells]
+        tap.check(f"roles: {name} by layer", [rows[n] == rows[0] for n in range(72)] == [n < 12 for n in range(72)])
+    with open("batch.json", "w") as file:
+        json.dump({"heads": [{**heads[0], "entry": 0, "previous": 0.25, "next": None}, {**heads[0], "entry": 1, "layer": 7, "previous": 0.75, "next": None}]}, file)
+    second = Picture("roles", "batch.json", "--entry=1")
+    tap.check("roles: of an entry", [c[4].split()[-1] for c in second.panel("previous").cells()] == ["0.75"], second.panel("previous").cells())
+    tap.check("roles: no panel for a number that no head has", "next" not in [p.title for p in second.panels()])
+
+
 def check_mask(words):
     rows = [line for line in run("mask", "longformer/8/2", "causal", "-n", "20").splitlines() if set(line) <= set("#.")]
     cells = Picture(*words["mask"]).panel("Which query sees which key").cells()
@@ -419,6 +438,7 @@ def main():
         check_entropy(words, out)
         check_temperature(words, out)
         check_gradients(words)
+        check_roles(words)
         check_mask(words)
         check_hopfield(words)
         check_bench(words)

@@ -46,6 +46,19 @@ def check_rejections():
     with open("junk", "w") as file:
         file.write("{ not JSON")
 
+    with open("roles.json", "w") as file:
+        json.dump({"heads": [{"layer": 0, "head": 0, "previous": 1}]}, file)
+    with open("plain.json", "w") as file:
+        json.dump({"heads": [{"layer": 0, "head": 0, "entropy": 1}]}, file)
+    with open("wide.json", "w") as file:
+        json.dump({"heads": [{"layer": k, "head": 999 * k, "previous": 1} for k in range(200)]}, file)
+    rejected(2, "nothing.json: no 'heads'; `attn analyze --roles --json` writes them", "roles", "nothing.json", *out)
+    rejected(2, "good.safetensors: no 'heads'; `attn analyze --roles --json` writes them", "roles", "good.safetensors", *out)
+    rejected(2, "plain.json: a head has no layer, head or roles; `attn analyze --roles --json` writes them", "roles", "plain.json", *out)
+    rejected(2, "--entry: there is no 1, only 0", "roles", "roles.json", "--entry=1", *out)
+    rejected(3, "wide.json: 200 layers of 198802 heads are too many for a picture", "roles", "wide.json", *out)
+    rejected(2, "--layer has no effect on a picture of kind roles; it is for weights, heads, steps, compare, entropy, temperature, gradients, mask",
+             "roles", "roles.json", "--layer=0", *out)
     rejected(2, "no kind of picture; for example: attn plot weights OUT.safetensors -o weights.svg")
     rejected(2, "no input file; for example: attn plot weights OUT.safetensors -o weights.svg", "weight")
     rejected(2, "unknown kind 'weight' (nearest: weights); `attn plot --help` lists them", "weight", "good.safetensors", *out)
@@ -78,7 +91,7 @@ def check_rejections():
     every = "weights, heads, steps, compare, entropy, temperature, gradients, mask"
     for kind, flag, others in (("weights", "--query=77", "compare, temperature"), ("mask", "--query=0", "compare, temperature"),
                                ("entropy", "--tensor=x", "weights, heads, compare, temperature, mask"),
-                               ("mask", "--high=max", "weights, heads, compare"), ("runtime", "--layer=0", every), ("latency", "--entry=0", every),
+                               ("mask", "--high=max", "weights, heads, compare"), ("runtime", "--layer=0", every), ("latency", "--entry=0", every.replace("entropy", "entropy, roles")),
                                ("peers", "--head=0", every), ("hopfield", "--layer=9", every)):
         rejected(2, f"{flag.split('=')[0]} has no effect on a picture of kind {kind}; it is for {others}", kind, "good.safetensors", flag, *out)
     rejected(2, "--high: '0' is not a number above 0, or max", "weights", "out.safetensors", "--high=0", *out)
