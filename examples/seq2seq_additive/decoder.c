@@ -22,9 +22,9 @@ typedef struct parameters {
 } parameters;
 
 struct decoder {
-    sizes s;
-    int64_t rows, count, steps;
-    float *all, *grads, *moment1, *moment2; /* [count] */
+    decoder_sizes s;
+    int64_t rows;
+    learner learner;
     parameters p, g;
     float *h, *st, *q, *k, *c, *lse, *weights, *logits;
     float *dh, *ds, *dq, *dk, *dc, *step; /* step [batch][width] */
@@ -32,48 +32,33 @@ struct decoder {
     attn_plan *forward, *backward, *look; /* look writes the weights too */
     void *workspace;
     size_t workspace_size;
+    int *best;
 };
 
 /* ---- memory ---- */
 
-static float *next(float **at, int64_t count)
+/* Sets pointers into `base`: declares the tensors first if it is NULL. */
+static void place(decoder *d, parameters *p, float *base)
 {
-    float *here = *at;
-    *at += count;
-    return here;
-}
-
-static void place(const sizes *s, float *at, parameters *p)
-{
-    const int64_t E = s->width;
-    p->input_tokens = next(&at, s->vocabulary * E), p->input_places = next(&at, s->length * E);
-    p->output_tokens = next(&at, (s->vocabulary + 1) * E), p->output_places = next(&at, s->length * E);
-    p->recurrent = next(&at, E * E);
-    p->query = next(&at, s->hidden * E), p->key = next(&at, s->hidden * E);
-    p->score = next(&at, 2 * s->hidden);
-    p->out = next(&at, s->vocabulary * 2 * E), p->out_bias = next(&at, s->vocabulary);
-}
-
-static int64_t count_parameters(const sizes *s)
-{
-    const int64_t E = s->width;
-    return (2 * s->vocabulary + 1 + 2 * s->length + E + 2 * s->hidden + 2 * s->vocabulary) * E + 2 * s->hidden + s->vocabulary;
-}
-
-/* Uniform numbers from a 64-bit generator (Knuth's MMIX). */
-static void draw(float *w, int64_t count, double reach, uint64_t *state)
-{
-    for (int64_t i = 0; i < count; i++) {
-        *state = *state * 6364136223846793005u + 1442695040888963407u;
-        w[i] = (float)(reach * ((double)(int64_t)(*state >> 33) / (1 << 30) - 1));
+    const int64_t E = d->s.width, V = d->s.vocabulary, N = d->s.length, A = d->s.hidden;
+    const struct {
+        float **pointer;
+        const char *name;
+        int64_t rows, columns;
+    } places[] = {{&p->input_tokens, "input_tokens", V, E},
+                  {&p->input_places, "input_places", N, E},
+                  {&p->output_tokens, "output_tokens", V + 1, E},
+                  {&p->output_places, "output_places", N, E},
+                  {&p->recurrent, "recurrent", E, E},
+                  {&p->query, "attention.query", A, E},
+                  {&p->key, "attention.key", A, E},
+                  {&p->score, "attention.score", 2, A},
+                  {&p->out, "out", V, 2 * E},
+                  {&p->out_bias, "out_bias", V, 0}};
+    for (int k = 0; k < (int)(sizeof places / sizeof *places); k++) {
+        if (!base) (void)learn_tensor_add(&d->learner, places[k].name, places[k].rows, places[k].columns);
+        else *places[k].pointer = base + d->learner.tensors[k].at;
     }
-}
-
-static float *floats(int64_t count, int *failed)
-{
-    float *memory = calloc((size_t)count, sizeof *memory);
-    if (!memory) *failed = 1;
-    return memory;
 }
 
 /* Forward; look: the weights too. */
@@ -101,7 +86,7 @@ static attn_tensors backward_tensors_of(const decoder *d)
 
 static attn_status make_plans(decoder *d, attn_error *error)
 {
-    const sizes *s = &d->s;
+    const decoder_sizes *s = &d->s;
     d->problem = (attn_problem){.struct_size = sizeof d->problem, .score = {.kind = ATTN_SCORE_ADDITIVE, .additive_bias = 1}};
     d->problem.shape = (attn_shape){s->batch, 1, 1, s->length, s->length, s->hidden, s->width};
     attn_problem backward = d->problem;
@@ -109,7 +94,9 @@ static attn_status make_plans(decoder *d, attn_error *error)
     const attn_tensors forward_tensors = attention_tensors(d, 0), look_tensors = attention_tensors(d, 1),
                        backward_tensors = backward_tensors_of(d);
     /* so small a step is done before other threads wake up */
-    const attn_options options = {.struct_size = sizeof options, .threads = 1};
+    attn_options options = {.struct_size = sizeof options};
+    if (d->learner.options) options = *d->learner.options;
+    options.threads = 1;
     attn_status status = attn_plan_create(&d->forward, &d->problem, &forward_tensors, &options, error);
     if (status == ATTN_OK) status = attn_plan_create(&d->look, &d->problem, &look_tensors, &options, error);
     if (status == ATTN_OK) status = attn_plan_create(&d->backward, &backward, &backward_tensors, &options, error);
@@ -120,7 +107,7 @@ static attn_status make_plans(decoder *d, attn_error *error)
     return status;
 }
 
-decoder *decoder_create(const sizes *s, uint64_t seed, attn_error *error)
+decoder *decoder_create(const decoder_sizes *s, uint64_t seed, const attn_options *options, attn_error *error)
 {
     decoder *d = calloc(1, sizeof *d);
     int failed = 0;
@@ -128,72 +115,64 @@ decoder *decoder_create(const sizes *s, uint64_t seed, attn_error *error)
     if (!d) return NULL;
     d->s = *s;
     d->rows = s->batch * s->length;
-    d->count = count_parameters(s);
-    float **of_parameters[] = {&d->all, &d->grads, &d->moment1, &d->moment2};
-    for (int n = 0; n < 4; n++) *of_parameters[n] = floats(d->count, &failed);
+    d->learner = (learner){.decay1 = 0.9, .decay2 = 0.98, .epsilon = 1e-9, .options = options};
+    place(d, &d->p, NULL);
+    failed |= !learn_begin(&d->learner);
     float **states[] = {&d->h, &d->st, &d->c, &d->dh, &d->ds, &d->dc};
-    for (int n = 0; n < 6; n++) *states[n] = floats(d->rows * s->width, &failed);
+    for (int n = 0; n < 6; n++) *states[n] = learn_floats(d->rows * s->width, &failed);
     float **projected[] = {&d->q, &d->k, &d->dq, &d->dk};
-    for (int n = 0; n < 4; n++) *projected[n] = floats(d->rows * s->hidden, &failed);
-    d->lse = floats(d->rows, &failed);
-    d->weights = floats(d->rows * s->length, &failed);
-    d->logits = floats(d->rows * s->vocabulary, &failed);
-    d->step = floats(s->batch * s->width, &failed);
-    if (!failed) place(s, d->all, &d->p), place(s, d->grads, &d->g);
+    for (int n = 0; n < 4; n++) *projected[n] = learn_floats(d->rows * s->hidden, &failed);
+    d->lse = learn_floats(d->rows, &failed);
+    d->weights = learn_floats(d->rows * s->length, &failed);
+    d->logits = learn_floats(d->rows * s->vocabulary, &failed);
+    d->step = learn_floats(s->batch * s->width, &failed);
+    d->best = calloc((size_t)d->rows, sizeof *d->best);
+    failed |= !d->best;
+    if (!failed) place(d, &d->p, d->learner.values), place(d, &d->g, d->learner.grads);
     if (failed || make_plans(d, error) != ATTN_OK || !(d->workspace = aligned_alloc(64, d->workspace_size))) {
         decoder_destroy(d);
         return NULL;
     }
     uint64_t state = seed + 1;
-    draw(d->all, d->count, 1 / sqrt((double)s->width), &state);
-    memset(d->p.out_bias, 0, (size_t)s->vocabulary * sizeof *d->all);
+    learn_draw(d->learner.values, d->learner.count, 1 / sqrt((double)s->width), &state);
+    memset(d->p.out_bias, 0, (size_t)s->vocabulary * sizeof *d->p.out_bias);
     return d;
 }
 
 void decoder_destroy(decoder *d)
 {
     if (!d) return;
-    float *const owned[] = {d->all, d->grads, d->moment1, d->moment2, d->h,  d->st,  d->c,       d->dh,     d->ds,
-                            d->dc,  d->q,     d->k,       d->dq,      d->dk, d->lse, d->weights, d->logits, d->step};
+    float *const owned[] = {d->h, d->st, d->c,  d->dh,  d->ds,      d->dc,     d->q,
+                            d->k, d->dq, d->dk, d->lse, d->weights, d->logits, d->step};
     for (size_t n = 0; n < sizeof owned / sizeof *owned; n++) free(owned[n]);
     attn_plan_destroy(d->forward), attn_plan_destroy(d->look), attn_plan_destroy(d->backward);
-    free(d->workspace);
+    learn_end(&d->learner);
+    free(d->workspace), free(d->best);
     free(d);
 }
 
-int64_t decoder_parameters(const decoder *d) { return d->count; }
+learner *decoder_learner(decoder *d) { return &d->learner; }
 const float *decoder_weights(const decoder *d) { return d->weights; }
 
 /* ---- matrices ---- */
-
-/* C [rows][columns] = A B, or += with add.  It can only fail for lack of memory. */
-static void product(int64_t rows, int64_t columns, int64_t inner, attn_input a, attn_input b, attn_output c, int add)
-{
-    const attn_product_problem p = {.struct_size = sizeof p, .rows = rows, .columns = columns, .inner = inner, .add = add};
-    const attn_product_tensors t = {.struct_size = sizeof t, .a = a, .b = b, .c = c};
-    attn_error error;
-    if (attn_product(&p, &t, NULL, &error) == ATTN_OK) return;
-    (void)fprintf(stderr, "%s\n", error.message);
-    exit(1);
-}
 
 /* Matrices with the given row stride. */
 static attn_input by_rows(const float *x, int64_t row) { return (attn_input){x, ATTN_F32, {0, 0, row, 1}}; }
 static attn_output written(float *x, int64_t row) { return (attn_output){x, ATTN_F32, {0, 0, row, 1}}; }
 
 /* y [rows][out] (+)= x [rows][in] w^T, with the row strides of x, w and y. */
-static void multiply(const float *x, int64_t x_row, const float *w, int64_t w_row, int64_t rows, int64_t in, int64_t out, float *y,
-                     int64_t y_row, int add)
+static void multiply(decoder *d, const float *x, int64_t x_row, const float *w, int64_t w_row, int64_t rows, int64_t in,
+                     int64_t out, float *y, int64_t y_row, int add)
 {
-    product(rows, out, in, by_rows(x, x_row), attn_transposed(w, w_row), written(y, y_row), add);
+    learn_multiply(&d->learner, rows, out, in, by_rows(x, x_row), attn_transposed(w, w_row), written(y, y_row), add);
 }
 
 /* dx [rows][in] += dy [rows][out] w, dw [out][in] += dy^T x. */
-static void multiply_backward(const float *x, int64_t x_row, const float *w, int64_t w_row, const float *dy, int64_t dy_row,
-                              int64_t rows, int64_t in, int64_t out, float *dx, int64_t dx_row, float *dw)
+static void multiply_backward(decoder *d, const float *x, int64_t x_row, const float *w, int64_t w_row, const float *dy,
+                              int64_t dy_row, int64_t rows, int64_t in, int64_t out, float *dx, int64_t dx_row, float *dw)
 {
-    product(rows, in, out, by_rows(dy, dy_row), by_rows(w, w_row), written(dx, dx_row), 1);
-    product(out, in, rows, attn_transposed(dy, dy_row), by_rows(x, x_row), written(dw, w_row), 1);
+    learn_multiply(&d->learner, rows, in, out, by_rows(dy, dy_row), by_rows(w, w_row), written(dx, dx_row), 1);
+    learn_multiply(&d->learner, out, in, rows, attn_transposed(dy, dy_row), by_rows(x, x_row), written(dw, w_row), 1);
 }
 
 /* ---- forward ---- */
@@ -210,7 +189,7 @@ static void encode(decoder *d, const int *inputs)
     for (int64_t r = 0; r < d->rows; r++)
         for (int64_t c = 0; c < E; c++)
             d->h[r * E + c] = tanhf(d->p.input_tokens[inputs[r] * E + c] + d->p.input_places[r % N * E + c]);
-    multiply(d->h, E, d->p.key, E, d->rows, E, d->s.hidden, d->k, d->s.hidden, 0);
+    multiply(d, d->h, E, d->p.key, E, d->rows, E, d->s.hidden, d->k, d->s.hidden, 0);
 }
 
 /* The states of steps first .. last-1, from the previous one. */
@@ -222,7 +201,7 @@ static void step_states(decoder *d, const int *outputs, int64_t first, int64_t l
             for (int64_t c = 0; c < E; c++)
                 d->st[(b * N + i) * E + c] =
                     d->p.output_tokens[read_token(d, outputs, b, i) * E + c] + d->p.output_places[i * E + c];
-        if (i) multiply(d->st + (i - 1) * E, N * E, d->p.recurrent, E, B, E, E, d->st + i * E, N * E, 1);
+        if (i) multiply(d, d->st + (i - 1) * E, N * E, d->p.recurrent, E, B, E, E, d->st + i * E, N * E, 1);
         for (int64_t b = 0; b < B; b++)
             for (int64_t c = 0; c < E; c++) d->st[(b * N + i) * E + c] = tanhf(d->st[(b * N + i) * E + c]);
     }
@@ -232,13 +211,21 @@ static attn_status attend(decoder *d, const attn_plan *plan, attn_error *error)
 {
     const int64_t E = d->s.width, V = d->s.vocabulary;
     const attn_tensors tensors = attention_tensors(d, plan == d->look);
-    multiply(d->st, E, d->p.query, E, d->rows, E, d->s.hidden, d->q, d->s.hidden, 0);
+    multiply(d, d->st, E, d->p.query, E, d->rows, E, d->s.hidden, d->q, d->s.hidden, 0);
     const attn_status status = attn_execute(plan, &tensors, d->workspace, d->workspace_size, error);
     if (status != ATTN_OK) return status;
     for (int64_t r = 0; r < d->rows; r++) memcpy(d->logits + r * V, d->p.out_bias, (size_t)V * sizeof *d->logits);
-    multiply(d->st, E, d->p.out, 2 * E, d->rows, E, V, d->logits, V, 1);
-    multiply(d->c, E, d->p.out + E, 2 * E, d->rows, E, V, d->logits, V, 1);
+    multiply(d, d->st, E, d->p.out, 2 * E, d->rows, E, V, d->logits, V, 1);
+    multiply(d, d->c, E, d->p.out + E, 2 * E, d->rows, E, V, d->logits, V, 1);
     return ATTN_OK;
+}
+
+/* Products keep their error. */
+static attn_status end(const decoder *d, attn_status status, attn_error *error)
+{
+    if (status != ATTN_OK || d->learner.status == ATTN_OK) return status;
+    *error = d->learner.error;
+    return d->learner.status;
 }
 
 attn_status decoder_write(decoder *d, const int *inputs, int *outputs, attn_error *error)
@@ -250,34 +237,12 @@ attn_status decoder_write(decoder *d, const int *inputs, int *outputs, attn_erro
     for (int64_t i = 0; i < N && status == ATTN_OK; i++) {
         step_states(d, outputs, i, i + 1);
         status = attend(d, d->look, error);
-        for (int64_t b = 0; b < d->s.batch; b++) {
-            const float *z = d->logits + (b * N + i) * V;
-            int best = 0;
-            for (int v = 1; v < V; v++)
-                if (z[v] > z[best]) best = v;
-            outputs[b * N + i] = best;
-        }
+        for (int64_t b = 0; b < d->s.batch; b++) outputs[b * N + i] = learn_most_likely(d->logits + (b * N + i) * V, V);
     }
-    return status;
+    return end(d, status, error);
 }
 
 /* ---- backward ---- */
-
-/* The mean loss; logits become its gradient. */
-static double judge(decoder *d, const int *outputs)
-{
-    const int64_t V = d->s.vocabulary;
-    double loss = 0;
-    for (int64_t r = 0; r < d->rows; r++) {
-        float *z = d->logits + r * V, most = z[0];
-        double sum = 0;
-        for (int64_t v = 1; v < V; v++) most = z[v] > most ? z[v] : most;
-        for (int64_t v = 0; v < V; v++) sum += exp((double)(z[v] - most));
-        loss += log(sum) - (double)(z[outputs[r]] - most);
-        for (int64_t v = 0; v < V; v++) z[v] = (float)((exp((double)(z[v] - most)) / sum - (v == outputs[r])) / (double)d->rows);
-    }
-    return loss / (double)d->rows;
-}
 
 /* From dc and the current ds to dh, ds and the gradients of the projections and the score. */
 static attn_status attend_backward(decoder *d, attn_error *error)
@@ -286,8 +251,8 @@ static attn_status attend_backward(decoder *d, attn_error *error)
     const attn_tensors tensors = backward_tensors_of(d);
     const attn_status status = attn_execute(d->backward, &tensors, d->workspace, d->workspace_size, error); /* dh: as values */
     if (status != ATTN_OK) return status;
-    multiply_backward(d->st, E, d->p.query, E, d->dq, A, d->rows, E, A, d->ds, E, d->g.query);
-    multiply_backward(d->h, E, d->p.key, E, d->dk, A, d->rows, E, A, d->dh, E, d->g.key);
+    multiply_backward(d, d->st, E, d->p.query, E, d->dq, A, d->rows, E, A, d->ds, E, d->g.query);
+    multiply_backward(d, d->h, E, d->p.key, E, d->dk, A, d->rows, E, A, d->dh, E, d->g.key);
     return ATTN_OK;
 }
 
@@ -304,7 +269,7 @@ static void steps_backward(decoder *d, const int *outputs)
                 d->g.output_places[i * E + c] += dx;
             }
         if (i)
-            multiply_backward(d->st + (i - 1) * E, N * E, d->p.recurrent, E, d->step, E, B, E, E, d->ds + (i - 1) * E, N * E,
+            multiply_backward(d, d->st + (i - 1) * E, N * E, d->p.recurrent, E, d->step, E, B, E, E, d->ds + (i - 1) * E, N * E,
                               d->g.recurrent);
     }
 }
@@ -320,19 +285,6 @@ static void encode_backward(decoder *d, const int *inputs)
         }
 }
 
-static void adam(decoder *d, double rate)
-{
-    const double decay1 = 0.9, decay2 = 0.98;
-    d->steps++;
-    const double scale1 = 1 / (1 - pow(decay1, (double)d->steps)), scale2 = 1 / (1 - pow(decay2, (double)d->steps));
-    for (int64_t n = 0; n < d->count; n++) {
-        const double g = (double)d->grads[n], m = decay1 * (double)d->moment1[n] + (1 - decay1) * g;
-        const double v = decay2 * (double)d->moment2[n] + (1 - decay2) * g * g;
-        d->moment1[n] = (float)m, d->moment2[n] = (float)v;
-        d->all[n] -= (float)(rate * m * scale1 / (sqrt(v * scale2) + 1e-9));
-    }
-}
-
 attn_status decoder_learn(decoder *d, const int *inputs, const int *outputs, double rate, double *loss, attn_error *error)
 {
     const int64_t E = d->s.width, V = d->s.vocabulary, size = d->rows * E;
@@ -340,18 +292,18 @@ attn_status decoder_learn(decoder *d, const int *inputs, const int *outputs, dou
     step_states(d, outputs, 0, d->s.length);
     attn_status status = attend(d, d->forward, error);
     if (status != ATTN_OK) return status;
-    *loss = judge(d, outputs);
-    memset(d->grads, 0, (size_t)d->count * sizeof *d->grads);
+    *loss = learn_loss(d->logits, outputs, d->rows, V, d->rows, d->best) / (double)d->rows;
+    memset(d->learner.grads, 0, (size_t)d->learner.count * sizeof *d->learner.grads);
     memset(d->ds, 0, (size_t)size * sizeof *d->ds);
     memset(d->dc, 0, (size_t)size * sizeof *d->dc);
     for (int64_t r = 0; r < d->rows; r++)
         for (int64_t v = 0; v < V; v++) d->g.out_bias[v] += d->logits[r * V + v];
-    multiply_backward(d->st, E, d->p.out, 2 * E, d->logits, V, d->rows, E, V, d->ds, E, d->g.out);
-    multiply_backward(d->c, E, d->p.out + E, 2 * E, d->logits, V, d->rows, E, V, d->dc, E, d->g.out + E);
+    multiply_backward(d, d->st, E, d->p.out, 2 * E, d->logits, V, d->rows, E, V, d->ds, E, d->g.out);
+    multiply_backward(d, d->c, E, d->p.out + E, 2 * E, d->logits, V, d->rows, E, V, d->dc, E, d->g.out + E);
     status = attend_backward(d, error);
     if (status != ATTN_OK) return status;
     steps_backward(d, outputs);
     encode_backward(d, inputs);
-    adam(d, rate);
-    return ATTN_OK;
+    if (d->learner.status == ATTN_OK) learn_step(&d->learner, rate);
+    return end(d, ATTN_OK, error);
 }

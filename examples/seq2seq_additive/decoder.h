@@ -13,21 +13,24 @@
 
 #include <stdint.h>
 
+#include "../learn/learn.h"
 #include "attn/attn.h"
 
-typedef struct sizes {
+typedef struct decoder_sizes {
     int64_t vocabulary, length; /* number of tokens, and their number in a sequence; the token `vocabulary` begins an output */
     int64_t width, hidden;      /* channels of the states; units of the score */
     int64_t batch;
-} sizes;
+} decoder_sizes;
 
 typedef struct decoder decoder;
 
-/* NULL if memory runs out or attention has no plan; *error says which. */
-decoder *decoder_create(const sizes *s, uint64_t seed, attn_error *error);
+/* The options are those of all products, and but for the threads of attention; borrowed, may be NULL.  NULL if memory runs out or
+ * attention has no plan; *error says which. */
+decoder *decoder_create(const decoder_sizes *s, uint64_t seed, const attn_options *options, attn_error *error);
 void decoder_destroy(decoder *d);
 
-int64_t decoder_parameters(const decoder *d);
+/* The parameters, to be read and written by others. */
+learner *decoder_learner(decoder *d);
 
 /* One step of Adam on inputs and outputs [batch][length]; *loss is the mean of -log p(token). */
 attn_status decoder_learn(decoder *d, const int *inputs, const int *outputs, double rate, double *loss, attn_error *error);

@@ -7,42 +7,26 @@
  *                                            400 steps)
  *
  * The same seed gives the same bits.  Exits with 1 if the output for a held-out sequence is wrong. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "../curve/curve.h"
+#include "../learn/tasks.h"
 #include "decoder.h"
 
-enum { N = 10, LETTERS = 16, BATCH = 64, STEPS = 400, HELD_OUT = 16 };
+enum { N = TASK_LETTERS, BATCH = 64, STEPS = 400, HELD_OUT = 16 };
 static const double top_rate = 1e-2;
 static const uint64_t seed = 1, held_out_seed = 0x5eed0000u;
-
-static void draw(uint64_t *state, int *inputs, int *outputs)
-{
-    for (int b = 0; b < BATCH; b++)
-        for (int i = 0; i < N; i++) {
-            *state = *state * 6364136223846793005u + 1442695040888963407u;
-            inputs[b * N + i] = outputs[b * N + N - 1 - i] = (int)((*state >> 33) % LETTERS);
-        }
-}
-
-/* Linear warm-up over the first tenth, then cosine decay. */
-static double rate_at(int step, int steps)
-{
-    const double done = (double)step / steps;
-    return done < 0.1 ? top_rate * done / 0.1 : top_rate * 0.5 * (1 + cos(3.141592653589793 * (done - 0.1) / 0.9));
-}
 
 static attn_status train(decoder *d, int steps, double *losses, attn_error *error)
 {
     static int inputs[BATCH * N], outputs[BATCH * N];
     uint64_t state = seed;
     for (int step = 0; step < steps; step++) {
-        draw(&state, inputs, outputs);
-        const attn_status status = decoder_learn(d, inputs, outputs, rate_at(step + 1, steps), &losses[step], error);
+        task_draw_pairs(&state, BATCH, inputs, outputs);
+        const attn_status status = decoder_learn(d, inputs, outputs, learn_rate(step + 1, steps, top_rate), &losses[step], error);
         if (status != ATTN_OK) return status;
         if ((step + 1) % 10 == 0 || step + 1 == steps) curve_show_progress(step + 1, steps, losses[step]);
     }
@@ -57,7 +41,7 @@ static attn_status test(decoder *d, int *right, float *mean, attn_error *error)
     *right = 0;
     memset(mean, 0, N * N * sizeof *mean);
     for (int n = 0; n < HELD_OUT; n++) {
-        draw(&state, inputs, outputs);
+        task_draw_pairs(&state, BATCH, inputs, outputs);
         const attn_status status = decoder_write(d, inputs, written, error);
         if (status != ATTN_OK) return status;
         for (int b = 0; b < BATCH; b++) {
@@ -72,7 +56,7 @@ int main(int argc, char **argv)
 {
     const char *folder = argc > 1 ? argv[1] : ".";
     const int steps = argc > 2 ? atoi(argv[2]) : STEPS;
-    const sizes s = {LETTERS, N, 64, 64, BATCH};
+    const decoder_sizes s = {TASK_KINDS, N, 64, 64, BATCH};
     static double losses[STEPS];
     static float weights[N * N];
     attn_error error;
@@ -80,10 +64,10 @@ int main(int argc, char **argv)
     if (steps < 1 || steps > STEPS)
         return fprintf(stderr, "seq2seq_additive: steps (%s) must be between 1 and %d\n", argv[2], STEPS), 2;
     if (!curve_make_folder(folder)) return fprintf(stderr, "seq2seq_additive: %s: cannot make this directory\n", folder), 2;
-    decoder *d = decoder_create(&s, seed, &error);
+    decoder *d = decoder_create(&s, seed, NULL, &error);
     if (!d) return fprintf(stderr, "seq2seq_additive: %s\n", error.message), 2;
-    printf("%lld parameters; %d letters of %d kinds to reverse; %d steps of %d sequences\n", (long long)decoder_parameters(d), N,
-           LETTERS, steps, BATCH);
+    printf("%lld parameters; %d letters of %d kinds to reverse; %d steps of %d sequences\n", (long long)decoder_learner(d)->count,
+           N, TASK_KINDS, steps, BATCH);
     const clock_t begin = clock();
     attn_status status = train(d, steps, losses, &error);
     const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;

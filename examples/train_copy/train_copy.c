@@ -6,44 +6,17 @@
  *      train_copy [FOLDER [STEPS]]     writes loss and attention, .csv and .svg, in FOLDER (default: the current one, 600 steps)
  *
  * The same seed gives the same bits.  Exits with 1 if a sequence comes out wrong. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "../curve/curve.h"
+#include "../learn/tasks.h"
 #include "model.h"
 
-enum { N = 10, LETTERS = 16, COPY = LETTERS, REVERSE, VOCABULARY, LENGTH = 2 * N, BATCH = 64, STEPS = 600, HELD_OUT = 16 };
+enum { LENGTH = TASK_LENGTH, BATCH = 64, STEPS = 600, HELD_OUT = 16, HEADS = 4 };
 static const double top_rate = 3e-3;
 static const uint64_t seed = 1, held_out_seed = 0x5eed0000u;
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return *state >> 33;
-}
-
-/* Sequences [task, x_1 .. x_N, y_1 .. y_N-1]; the target of each position from x_N on is the next token. */
-static void draw(uint64_t *state, int *tokens, int *targets)
-{
-    for (int b = 0; b < BATCH; b++, tokens += LENGTH, targets += LENGTH) {
-        int word[2 * N];
-        const int task = next_random(state) % 2 ? REVERSE : COPY;
-        for (int i = 0; i < N; i++) word[i] = (int)(next_random(state) % LETTERS);
-        for (int i = 0; i < N; i++) word[N + i] = task == COPY ? word[i] : word[N - 1 - i];
-        tokens[0] = task;
-        for (int i = 1; i < LENGTH; i++) tokens[i] = word[i - 1];
-        for (int i = 0; i < LENGTH; i++) targets[i] = i < N ? -1 : word[i];
-    }
-}
-
-/* Linear warm-up over the first tenth, then cosine decay. */
-static double rate_at(int step, int steps)
-{
-    const double done = (double)step / steps;
-    return done < 0.1 ? top_rate * done / 0.1 : top_rate * 0.5 * (1 + cos(3.141592653589793 * (done - 0.1) / 0.9));
-}
 
 static attn_status train(model *m, int steps, double *losses, attn_error *error)
 {
@@ -51,8 +24,8 @@ static attn_status train(model *m, int steps, double *losses, attn_error *error)
     uint64_t state = seed;
     for (int step = 0; step < steps; step++) {
         outcome now;
-        draw(&state, tokens, targets);
-        attn_status status = model_run(m, tokens, targets, rate_at(step + 1, steps), &now, error);
+        task_draw(&state, 0, BATCH, tokens, targets);
+        attn_status status = model_run(m, tokens, targets, learn_rate(step + 1, steps, top_rate), &now, error);
         if (status != ATTN_OK) return status;
         losses[step] = now.loss;
         if ((step + 1) % 10 == 0 || step + 1 == steps) curve_show_progress(step + 1, steps, now.loss);
@@ -60,38 +33,48 @@ static attn_status train(model *m, int steps, double *losses, attn_error *error)
     return ATTN_OK;
 }
 
+/* The attention weights of the second block for a sequence, averaged over the heads, in FOLDER/attention. */
+static attn_status look(model *m, const int *tokens, const char *folder, attn_error *error)
+{
+    static float mean[LENGTH * LENGTH];
+    const float *logits, *weights = model_attention(m, 1);
+    const attn_status status = model_read(m, tokens, &logits, error);
+    if (status != ATTN_OK) return status;
+    for (int i = 0; i < HEADS * LENGTH * LENGTH; i++) mean[i % (LENGTH * LENGTH)] += weights[i] / HEADS;
+    return curve_write_weights(folder, "attention", "What the second block attends to", mean, LENGTH) ? ATTN_OK : ATTN_ERR_IO;
+}
+
 /* Counts the held-out sequences with a right output, and writes the attention weights of the first of them. */
 static attn_status test(model *m, const char *folder, int64_t *right, attn_error *error)
 {
     static int tokens[BATCH * LENGTH], targets[BATCH * LENGTH];
     uint64_t state = held_out_seed;
+    attn_status status = ATTN_OK;
     *right = 0;
-    for (int n = 0; n < HELD_OUT; n++) {
-        outcome now;
-        draw(&state, tokens, targets);
-        attn_status status = model_run(m, tokens, targets, 0, &now, error);
-        if (status != ATTN_OK) return status;
+    for (int n = 0; n < HELD_OUT && status == ATTN_OK; n++) {
+        outcome now = {0};
+        task_draw(&state, 0, BATCH, tokens, targets);
+        status = model_run(m, tokens, targets, 0, &now, error);
         *right += now.sequences_right;
-        if (n == 0 && !curve_write_weights(folder, "attention", "What the second block attends to", model_attention(m, 1), LENGTH))
-            return ATTN_ERR_IO;
+        if (status == ATTN_OK && n == 0) status = look(m, tokens, folder, error);
     }
-    return ATTN_OK;
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     const char *folder = argc > 1 ? argv[1] : ".";
     const int steps = argc > 2 ? atoi(argv[2]) : STEPS;
-    const sizes s = {VOCABULARY, LENGTH, 64, 4, 128, 2, BATCH};
+    const model_sizes s = {TASK_VOCABULARY, LENGTH, 64, HEADS, 128, 2, BATCH};
     static double losses[STEPS];
     attn_error error = {.message = "a file cannot be written"};
     int64_t right = 0;
     if (steps < 1 || steps > STEPS) return fprintf(stderr, "train_copy: steps (%s) must be between 1 and %d\n", argv[2], STEPS), 2;
     if (!curve_make_folder(folder)) return fprintf(stderr, "train_copy: %s: cannot make this directory\n", folder), 2;
-    model *m = model_create(&s, seed);
+    model *m = model_create(&s, seed, NULL);
     if (!m) return fprintf(stderr, "train_copy: no memory\n"), 2;
-    printf("%lld parameters; %d letters of %d kinds to copy or reverse; %d steps of %d sequences\n", (long long)model_parameters(m),
-           N, LETTERS, steps, BATCH);
+    printf("%lld parameters; %d letters of %d kinds to copy or reverse; %d steps of %d sequences\n",
+           (long long)model_learner(m)->count, TASK_LETTERS, TASK_KINDS, steps, BATCH);
     const clock_t begin = clock();
     attn_status status = train(m, steps, losses, &error);
     const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
