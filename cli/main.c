@@ -13,6 +13,7 @@ static const program_command commands[] = {
     {"plot", "KIND IN... -o OUT.svg", "draw what the other commands wrote", attn_cmd_plot},
 #if ATTN_CLI_LAYERS
     {"layer", "IN -o OUT", "run an attention layer with weights from a file", attn_cmd_layer},
+    {"train", "TASK [-o OUT]", "train a small model to copy, to reverse or on a text", attn_cmd_train},
 #endif
     {"analyze", "IN", "print entropy and diversity of heads, and norms of gradients", attn_cmd_analyze},
     {"mask", "NAME... -n N", "print a mask as text or a picture, and what it saves", attn_cmd_mask},

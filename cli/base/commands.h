@@ -18,6 +18,7 @@ int attn_cmd_top(int argc, char **argv);
 int attn_cmd_view(int argc, char **argv);
 int attn_cmd_plot(int argc, char **argv);
 int attn_cmd_layer(int argc, char **argv);
+int attn_cmd_train(int argc, char **argv);
 int attn_cmd_analyze(int argc, char **argv);
 int attn_cmd_mask(int argc, char **argv);
 int attn_cmd_hopfield(int argc, char **argv);

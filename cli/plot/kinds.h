@@ -45,6 +45,7 @@ attn_status plot_roles(plot_task *task, attn_error *error);
 attn_status plot_temperature(plot_task *task, attn_error *error);
 attn_status plot_gradients(plot_task *task, attn_error *error);
 attn_status plot_hopfield(plot_task *task, attn_error *error);
+attn_status plot_loss(plot_task *task, attn_error *error);
 attn_status plot_runtime(plot_task *task, attn_error *error);
 attn_status plot_latency(plot_task *task, attn_error *error);
 attn_status plot_peers(plot_task *task, attn_error *error);

@@ -28,6 +28,7 @@ static const plot_kind kinds[] = {
     {"gradients", "dq, dk, dv, or JSON", "gradients, and their norms", 1, "layer head entry", plot_gradients},
     {"mask", "mask", "which query sees which key", 1, "layer head entry tensor", plot_mask},
     {"hopfield", "attn hopfield's -o or JSON", "energies and trajectories of states", 1, "", plot_hopfield},
+    {"loss", "attn train's -o", "the loss of each step", 1, "", plot_loss},
     {"runtime", "attn bench's JSON or .csv", "time and memory by length, with n and n^2", 1, "", plot_runtime},
     {"latency", "attn bench's JSON", "how long single calls take", 1, "", plot_latency},
     {"scaling", "attn-mpi bench's JSON", "speed-up and efficiency by ranks, time in messages", 1, "", plot_scaling},

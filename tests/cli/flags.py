@@ -103,6 +103,7 @@ CALLS = {
     "mask": {"queries": [], "keys": ["-m", "4"], "text": ["--text"], "png": ["--png=mask.png"], "output": ["-o", "mask.npz"], "map": ["map/2/2", "--map=map.safetensors"],
              "tile-q": ["--tile-q=2"], "tile-kv": ["--tile-kv=2"]},
     "hopfield": {"output": ["-o", "found.npz"], "beta": ["--beta=2"], "noise": ["--noise=0.5"], "iterations": ["--iterations=2"], "tolerance": ["--tolerance=1"]},
+    "train": {"output": ["-o", "trained.npz"], "steps": [], "resume": ["--steps=2", "--resume=one.npz"], "save-every": ["-o", "saved.npz", "--save-every=1"]},
     "einsum": {"sizes": ["--sizes=i=2,j=3,k=4"]},
     "check": {},
     "bench": {"seconds": [], "problems": ["--problems=problems.txt"], "clock": ["--clock=cpu", "--threads=1"], "csv": ["--csv=out.csv"], "samples": ["--samples", "--json"],
@@ -112,7 +113,7 @@ CALLS = {
                             "ranks-heads": ["--ranks=4", "--ranks-heads=2"]},
 }
 OPERANDS = {"plot": ["weights", "weights.safetensors", "-o", "out.svg"], "mask": ["causal", "-n", "4"], "hopfield": ["patterns.safetensors"],
-            "einsum": ["matrix_multiply"], "check": ["fwd:f32:sq4:d8"], "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"], "info": [], "explain": ["fwd:f32:sq4:d8"]}
+            "train": ["seq2seq", "--steps=1"], "einsum": ["matrix_multiply"], "check": ["fwd:f32:sq4:d8"], "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"], "info": [], "explain": ["fwd:f32:sq4:d8"]}
 INPUTS = {"run": ["-o", "out.safetensors"], "top": ["--token=#1"], "view": ["-o", "out.html"], "analyze": [],
           "layer": ["-o", "out.safetensors", f"--heads={H}"]}
 # Flags of a command that need other words than the table's.
@@ -160,6 +161,7 @@ def main():
     tensor_file.write("weights.safetensors", {**LAYER, "weights": floats(H, S, S)[:2] + ([0.25] * (H * S * S),)})
     tensor_file.write("patterns.safetensors", {"patterns": floats(3, 4)})
     tensor_file.write("map.safetensors", {"map": booleans(2, 2)})
+    attn("train", "seq2seq", "--steps=1", "-o", "one.npz")
     with open("words.txt", "w") as file:
         file.write("a\nb\nc\nd\n")
     with open("problems.txt", "w") as file:

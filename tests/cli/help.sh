@@ -5,7 +5,7 @@
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
-commands="run top view plot layer analyze mask hopfield einsum check bench info explain"
+commands="run top view plot layer train analyze mask hopfield einsum check bench info explain"
 ok "and no others: a new one belongs into the list of this test" same "$(sed -n 's/^  attn \([a-z]*\) .*/\1/p' out.txt | xargs)" "$commands"
 for command in $commands; do
     ok "help names $command" grep -q "^  attn $command " out.txt

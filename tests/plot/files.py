@@ -2,6 +2,7 @@
 """Helpers of the tests of `attn plot`: files made by the other commands, reading and writing tensors."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -69,6 +70,8 @@ def make_all():
     run("hopfield", "memory.safetensors", "-o", "ways.safetensors", "--beta=4", "--iterations=6", "--json", out="ways.json")
     save("close_patterns.safetensors", patterns=([2, 2], [1.0, 1.0, 1.01, 1.0]))  # energies that differ in the fifth digit
     run("hopfield", "close_patterns.safetensors", "-o", "close.safetensors", "--noise=0.01")
+    save("loss.safetensors", loss=([400], [2.5 * math.exp(-n / 50) + 0.001 for n in range(400)]))
+    save("few.safetensors", loss=([3], [1.0, 0.0, 0.5]))
     with open("bench.json", "w") as file:
         json.dump(bench([256, 512, 1024, 2048], {"fwd": lambda n: 1e-8 * n * n, "linear": lambda n: 2e-6 * n},
                         seconds_all=[0.001 * k for k in range(1, 11)]), file)
@@ -95,6 +98,8 @@ def make_all():
             "hopfield": ("hopfield", "ways.safetensors"),
             "close": ("hopfield", "close.safetensors"),
             "energies": ("hopfield", "ways.json"),
+            "loss": ("loss", "loss.safetensors"),
+            "few": ("loss", "few.safetensors"),
             "runtime": ("runtime", "bench.json"),
             "latency": ("latency", "bench.json"),
             "scaling": ("scaling", "scaling.json"),

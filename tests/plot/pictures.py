@@ -405,6 +405,18 @@ def check_bench(words):
     tap.check("scaling: the best decile", len(picture.panel("Efficiency by ranks").points("fwd:f32:sq8:d8, weak: best decile")) == 3)
     tap.check("scaling: who measured", "scaling.json: Some <CPU>, 2 threads for each rank, An MPI 1.2" in picture.words())
 
+    panel = Picture("loss", "loss.safetensors").panel("Loss by step")
+    (x, _), (_, y) = panel.axis("x"), panel.axis("y")
+    points = [(x(a), y(b)) for a, b in panel.points("loss of a step")]
+    tap.check("loss: every step, on a logarithmic scale", len(points) == 400 and
+              all(near(a, n + 1, 0.5) and near(b / (2.5 * math.exp(-n / 50) + 0.001), 1, 0.02) for n, (a, b) in enumerate(points)), points[:5])
+    panel = Picture("loss", "few.safetensors").panel("Loss by step")
+    points = [panel.axis("y")[0](b) for _, b in panel.points("loss of a step")]
+    tap.check("loss: a linear scale if a loss is 0", all(near(a, b, 0.01) for a, b in zip(points, (1, 0, 0.5))), points)
+    save("long.safetensors", loss=([5001], [1.0 / (n + 1) for n in range(5001)]))
+    points = Picture("loss", "long.safetensors").panel("Loss by step").points("loss of a step")
+    tap.check("loss: at most 2000 points and the last", 1000 < len(points) <= 2001, len(points))
+
     picture = Picture("peers", "peers.json")
     bars = [(r.get("class"), number(r, "width"), r.find(SVG + "title").text) for r in picture.root.iter(SVG + "rect") if r.find(SVG + "title") is not None]
     grid = [float(line.get("d")[1:].split()[0]) for line in picture.root.iter(SVG + "path") if line.get("class") in ("grid", "mark")]
