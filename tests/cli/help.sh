@@ -30,8 +30,8 @@ done
 # Every command takes the options of all commands; those without an effect are not in its --help.
 for command in $commands; do
     case $command in
-    plot | einsum) without="threads isa seed" ;;
-    info | explain | top | view | analyze) without=seed ;;
+    plot) without="threads isa seed" ;;
+    einsum | info | explain | top | view | analyze) without=seed ;;
     *) without= ;;
     esac
     for option in threads isa seed; do
