@@ -102,7 +102,9 @@ CALLS = {
              "tensor": ["--tensor=weights"], "high": ["--high=max"]},
     "mask": {"queries": [], "keys": ["-m", "4"], "text": ["--text"], "png": ["--png=mask.png"], "output": ["-o", "mask.npz"], "map": ["map/2/2", "--map=map.safetensors"],
              "tile-q": ["--tile-q=2"], "tile-kv": ["--tile-kv=2"]},
-    "hopfield": {"output": ["-o", "found.npz"], "beta": ["--beta=2"], "noise": ["--noise=0.5"], "iterations": ["--iterations=2"], "tolerance": ["--tolerance=1"]},
+    "hopfield": {"output": ["-o", "found.npz"], "beta": ["--beta=2"], "noise": ["--noise=0.5"], "iterations": ["--iterations=2"], "tolerance": ["--tolerance=1"],
+                 "classical": ["--classical=asynchronous"], "basin": ["--basin=3"], "landscape": ["--landscape=1", "-o", "found.npz"],
+                 "backward": ["-o", "found.npz", "--backward"]},
     "train": {"output": ["-o", "trained.npz"], "steps": [], "resume": ["--steps=2", "--resume=one.npz"], "save-every": ["-o", "saved.npz", "--save-every=1"]},
     "einsum": {"sizes": ["--sizes=i=2,j=3,k=4"], "tensors": ["square.safetensors", "--tensors=a,a"], "output": ["square.safetensors", "--tensors=a,a", "-o", "product.npy"],
                "backward": ["square.safetensors", "--tensors=a,a", "--backward"]},
@@ -160,7 +162,7 @@ def use(command, flag):
 
 def main():
     tensor_file.write("weights.safetensors", {**LAYER, "weights": floats(H, S, S)[:2] + ([0.25] * (H * S * S),)})
-    tensor_file.write("patterns.safetensors", {"patterns": floats(3, 4)})
+    tensor_file.write("patterns.safetensors", {"patterns": floats(3, 4), "dupdated": floats(3, 4)})
     tensor_file.write("map.safetensors", {"map": booleans(2, 2)})
     tensor_file.write("square.safetensors", {"a": floats(2, 2), "do": floats(2, 2)})
     attn("train", "seq2seq", "--steps=1", "-o", "one.npz")
