@@ -86,10 +86,10 @@ static void print_cost(const attn_problem *problem, const attn_tensors *all, con
 {
     attn_cost tiled = {.struct_size = sizeof tiled}, matrix = {.struct_size = sizeof matrix};
     if (!costs_of(problem, all, d, &tiled, &matrix)) return;
-    printf(
-        "traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it would be %.4g MiB and %.3g\n",
-        tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,
-        matrix.intensity);
+    printf("traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it would be "
+           "%.4g MiB and %.3g with the same cache\n",
+           tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,
+           matrix.intensity);
 }
 
 static void json_options(cJSON *object, const option_cost *costs, int count)

@@ -26,7 +26,7 @@ typedef struct attn_cost_problem {
     double pairs;          /* visible pairs of a query and a key, over all heads; 0: all pairs */
     int64_t features;      /* linear: of the feature map; 0: dim_qk */
     int64_t rank;          /* channels of a latent cache (multi-head latent attention); 0: none */
-    int64_t fast_elements; /* tiled: how many numbers the fast memory of one core holds; 0: all of them */
+    int64_t fast_elements; /* tiled, matrix: how many numbers the fast memory of one core holds; 0: all of them */
     attn_dtype k_dtype;    /* of k; 0: dtype; otherwise also i8, f8 or blocks (softmax attention only) */
     attn_dtype v_dtype;    /* of v */
     int k_scaled;          /* 1: each row of k has a scale in f32, as rows of i8 always have; only with f8 and i8 */
@@ -40,10 +40,12 @@ typedef struct attn_cost_problem {
  *
  *      operations   tiled, matrix   2 (D + Dv) pairs                          (both products; the softmax is not counted)
  *                   linear          2 F Dv (B Hkv Skv + B Hq Sq)              (the state, and reading it)
- *      traffic      matrix          q, k, v and o once, and the matrix written and read
- *                   tiled           q and o once, lse; k and v once for each tile of r = M / (4 max(D, Dv)) queries of each
+ *      traffic      tiled           q and o once, lse; k and v once for each tile of r = M / (4 max(D, Dv)) queries of each
  *                                   head, or once in all if those of a head fill at most half of M: on the order of
  *                                   Sq Skv D^2 / M numbers
+ *                   matrix          q, k, v and o once, the matrix written and read, and what its two products read again:
+ *                                   nothing if a factor fills at most half of M; else the right factor once for each strip of r
+ *                                   rows, or both once for each column or row of blocks of sqrt(M / 3) squared, whichever is less
  *                   linear          q, k, v and o once
  */
 typedef struct attn_cost {

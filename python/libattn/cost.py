@@ -37,8 +37,10 @@ class Cost:
     state_bytes: float  #: s B Hkv F Dv
     extra_bytes: float  #: what the method needs besides q, k, v and o: the matrix, lse or the state
     traffic_bytes: float
-    """matrix: q, k, v and o once, and the matrix written and read.  tiled: q and o once, lse; k and v once for each tile of
-    M / (4 max(D, Dv)) queries of each head, or once in all if those of a head fill at most half of M.  linear: q, k, v and o once."""
+    """tiled: q and o once, lse; k and v once for each tile of r = M / (4 max(D, Dv)) queries of each head, or once in all if those of a head fill
+    at most half of M.  matrix: q, k, v and o once, the matrix written and read, and what its two products read again: nothing if a factor fills
+    at most half of M; else the right factor for each strip of r rows, or both for each column or row of blocks of sqrt(M / 3) squared, whichever
+    is less.  linear: q, k, v and o once."""
     intensity: float  #: operations / traffic_bytes; 0 without traffic
 
 
@@ -58,7 +60,7 @@ def estimate(
     pairs          visible pairs of a query and a key, over all heads; None: all
     features       linear: of the feature map; None: dim_qk
     rank           channels of a latent cache (multi-head latent attention)
-    fast_elements  tiled: how many numbers the fast memory of one core holds; None: all of them
+    fast_elements  tiled, matrix: how many numbers the fast memory of one core holds; None: all of them
 
     Raises ValueError or NotImplementedError.
     """

@@ -38,6 +38,8 @@ def test_claims():
     assert cost.estimate(len_q=10, dim_qk=4, pairs=55).operations == 2 * 8 * 55
     few = cost.estimate(len_q=8192, dim_qk=64, fast_elements=10000)
     assert few.traffic_bytes > cost.estimate(len_q=8192, dim_qk=64).traffic_bytes
+    again = cost.estimate(len_q=4096, dim_qk=1024, fast_elements=2**18, method="matrix").traffic_bytes
+    assert again == (14 * 32 + 64 + 4 * 64 + 14 * 16 + 16) * 2**20
     assert cost.attainable_rate(156e12, 1.5e12, 64) == 96e12 and cost.attainable_rate(156e12, 1.5e12, 1000) == 156e12
 
 

@@ -64,12 +64,54 @@ static double row_bytes(const rows *r, attn_dtype dtype)
     return (double)attn_row_elements(own, r->dim) * (double)attn_dtype_size(own) + scale;
 }
 
+/* Queries of a tile: they, their outputs, and as many keys and values fill the fast memory. */
+static double tile_rows(const attn_cost_problem *p)
+{
+    const double wide = fmax((double)p->shape.dim_qk, (double)p->shape.dim_v);
+    return fmax(floor((double)p->fast_elements / (4 * wide)), 1);
+}
+
 /* How many times the walk over tiles reads the keys and values of a head. */
 static double passes(const attn_cost_problem *p)
 {
     const double D = (double)p->shape.dim_qk, Dv = (double)p->shape.dim_v, fast = (double)p->fast_elements;
     if (p->fast_elements == 0 || (double)p->shape.len_kv * (D + Dv) <= fast / 2) return 1;
-    return ceil((double)p->shape.len_q / fmax(floor(fast / (4 * fmax(D, Dv))), 1));
+    return ceil((double)p->shape.len_q / tile_rows(p));
+}
+
+/* The matrix product of a head: its sizes, the bytes of its factors, and how many times it reads each. */
+typedef struct product {
+    double rows, inner, columns, left_bytes, right_bytes;
+    double left, right;
+} product;
+
+/* With a factor in half of the fast memory both are read once; else whichever moves less: strips of rows, as many as a tile of
+ * queries has, for each of which the right factor is read, or square blocks, of which three fill the fast memory. */
+static void product_passes(const attn_cost_problem *p, product *x)
+{
+    const double fast = (double)p->fast_elements, block = fmax(floor(sqrt(fast / 3)), 1);
+    x->left = x->right = 1;
+    if (p->fast_elements == 0 || fmin(x->rows, x->columns) * x->inner <= fast / 2) return;
+    const double strips = ceil(x->rows / tile_rows(p)), down = ceil(x->rows / block), across = ceil(x->columns / block);
+    const int in_blocks = (across - 1) * x->left_bytes + down * x->right_bytes < strips * x->right_bytes;
+    if (in_blocks) x->left = across;
+    x->right = in_blocks ? down : strips;
+}
+
+/* What the two products of the method with a matrix read beyond each factor once, of all heads. */
+static double reread(const attn_cost_problem *p, double size, double key_bytes, double value_bytes)
+{
+    const attn_shape *s = &p->shape;
+    const double n = (double)s->len_q, m = (double)s->len_kv, D = (double)s->dim_qk, Dv = (double)s->dim_v, B = (double)s->batch,
+                 heads = B * (double)s->heads_q, shared = B * (double)s->heads_kv;
+    product of[2] = {{n, D, m, size * n * D, key_bytes * m, 1, 1}, {n, m, Dv, size * n * m, value_bytes * m, 1, 1}};
+    double bytes = 0;
+    for (int k = 0; k < 2; k++) {
+        product_passes(p, &of[k]);
+        bytes += heads * (of[k].left - 1) * of[k].left_bytes;
+        if (of[k].right > 1) bytes += (heads * of[k].right - shared) * of[k].right_bytes; /* each query head reads it itself */
+    }
+    return bytes;
 }
 
 attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost, attn_error *error)
@@ -107,7 +149,7 @@ attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost
     switch (p->method) {
     case ATTN_COST_METHOD_MATRIX:
         c.extra_bytes = c.matrix_bytes;
-        c.traffic_bytes += 2 * c.matrix_bytes;
+        c.traffic_bytes += 2 * c.matrix_bytes + reread(p, size, row_bytes(&k, dtype), row_bytes(&v, dtype));
         break;
     case ATTN_COST_METHOD_TILED:
         c.extra_bytes = c.lse_bytes;

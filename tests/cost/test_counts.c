@@ -118,6 +118,32 @@ static void test_traffic(void **state)
     assert_true(estimate(other).traffic_bytes == 2 * 4.0 * N * D + 4.0 * N);
 }
 
+/* The same fast memory for both methods: the products of the one with a matrix read their factors again, too. */
+static void test_products_read_again(void **state)
+{
+    (void)state;
+    enum { N = 4096, FAST = 262144 /* f32 in 1 MiB */ };
+    attn_cost_problem tiled = heads_of(ATTN_COST_METHOD_TILED, 1, 1, N, 64, ATTN_F32), other = tiled;
+    tiled.fast_elements = other.fast_elements = FAST;
+    other.method = ATTN_COST_METHOD_MATRIX;
+    /* D = 64: four strips of 1024 queries, for each of which K and V (1 MiB each) are read; the matrix comes on top. */
+    assert_true(estimate(tiled).traffic_bytes == 2 * MiB + 4 * 2 * MiB + 4 * N);
+    assert_true(estimate(other).traffic_bytes == 2 * MiB + 4 * 2 * MiB + 2 * 64 * MiB);
+    /* D = 1024: tiles of 64 queries read K and V (16 MiB each) 64 times; products in blocks of 295 read q and K 14 times, the
+     * matrix 4 times and V 14 times. */
+    tiled.shape.dim_qk = tiled.shape.dim_v = other.shape.dim_qk = other.shape.dim_v = 1024;
+    assert_true(estimate(tiled).traffic_bytes == (32 + 64 * 32) * MiB + 4 * N);
+    assert_true(estimate(other).traffic_bytes == (14 * 32 + 64 + 4 * 64 + 14 * 16 + 16) * MiB);
+    /* Grouped heads share what is read once, not what is read again. */
+    other.shape.heads_q = 2;
+    assert_true(estimate(other).traffic_bytes == 2.0 * (14 * 32 + 64 + 4 * 64 + 14 * 16 + 16) * MiB);
+    /* A factor in half of the fast memory is read once: 2048 x 64 keys are half, 2049 more. */
+    other = heads_of(ATTN_COST_METHOD_MATRIX, 1, 1, N, 64, ATTN_F32), other.fast_elements = FAST, other.shape.len_kv = 2048;
+    assert_true(estimate(other).traffic_bytes == (2 + 1 + 2 * 32) * MiB);
+    other.shape.len_kv = 2049;
+    assert_true(estimate(other).traffic_bytes == 2 * MiB + 4.0 * 2 * 2049 * 64 * 4 + 2.0 * N * 2049 * 4);
+}
+
 /* Section 13, estimate_memory: B 2, n 1024, 12 heads of 64, f16. */
 static void test_memory(void **state)
 {
@@ -233,10 +259,15 @@ static void test_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_growth),   cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_formats),  cmocka_unit_test(test_linear_saving),
-        cmocka_unit_test(test_roofline), cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_memory),   cmocka_unit_test(test_variance_of_scores),
+        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_linear_saving),
+        cmocka_unit_test(test_roofline),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_products_read_again),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_variance_of_scores),
         cmocka_unit_test(test_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
