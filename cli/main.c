@@ -7,6 +7,7 @@
 #include "testing/text/json.h"
 
 static const program_command commands[] = {
+    {"make", "PROBLEM -o FILE", "write random tensors of a problem string", attn_cmd_make},
     {"run", "IN -o OUT", "compute attention over the tensors of a file", attn_cmd_run},
     {"top", "IN --token WORD", "list what a token attends to, by layer and head", attn_cmd_top},
     {"view", "IN -o PAGE.html", "write one page that shows all weights in a browser", attn_cmd_view},

@@ -6,7 +6,7 @@ In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visib
 include src/common.  In testing: conformance -> verdict -> case -> bound -> problem -> memory -> text -> random.  In cli: a command
 (a file of cli/, or a folder) -> output -> compute -> input -> measure -> base, and no command to another, but those of attn-mpi
 (cli/mpi) to commands of attn; they see problem, memory, text and random of
-testing, `attn train` the models of examples/, and `attn check` alone sees all of it, and ref/.
+testing, `attn make` its cases too, `attn train` the models of examples/, and `attn check` alone sees all of it, and ref/.
 
 Everything else sees the public headers and its own folder; the modules of python/ also see python/common, the harness and the tests
 ref/, the tests testing and cli, and the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination)
@@ -36,6 +36,7 @@ FOR_COMMANDS = TESTING[:4]
 CLI = ["base", "measure", "input", "compute", "output"]  # shared by commands
 CHECKS = "cli/check"
 TRAINS = "cli/train"
+MAKES_CASES = "cli/make"
 KNOWN_WALKS = ["linear", "merge", "product", "convolution", "transfer"]  # these have problems of their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
@@ -70,7 +71,7 @@ def allowed_in_cli(source, target):
     if folder == "cli":
         return kind in CLI and (source.split("/")[1] not in CLI or points_down(CLI, source.split("/")[1], kind))
     if folder == "testing":
-        return kind in FOR_COMMANDS or (source == CHECKS and kind != TESTING[-1])
+        return kind in FOR_COMMANDS or (source == MAKES_CASES and kind == "case") or (source == CHECKS and kind != TESTING[-1])
     return (source, target) in ((CHECKS, "ref"), (TRAINS, "examples"))
 
 

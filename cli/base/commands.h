@@ -13,6 +13,7 @@
 #include "attn/attn.h"
 #include "testing/text/failure.h" /* the exit statuses */
 
+int attn_cmd_make(int argc, char **argv);
 int attn_cmd_run(int argc, char **argv);
 int attn_cmd_top(int argc, char **argv);
 int attn_cmd_view(int argc, char **argv);

@@ -26,23 +26,28 @@ static void add_word(token_list *list, const char *text, size_t length)
     list->word[list->count++] = need_text(text, length);
 }
 
-static attn_status read_lines(labels *l, const char *path, attn_error *error)
+attn_status labels_read_file(token_list *list, const char *path, attn_error *error)
 {
     FILE *file = fopen(path, "r");
     if (!file) return failure(error, ATTN_ERR_IO, "%.150s: %s", path, strerror(errno));
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
-    l->lists = 1;
-    l->list = need_memory(1, sizeof *l->list);
     while ((length = getline(&line, &capacity, file)) >= 0) {
         while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) length--;
-        add_word(&l->list[0], line, (size_t)length);
+        add_word(list, line, (size_t)length);
     }
     int bad = ferror(file);
     free(line);
     fclose(file);
     return bad ? failure(error, ATTN_ERR_IO, "%.150s: cannot be read", path) : ATTN_OK;
+}
+
+static attn_status read_lines(labels *l, const char *path, attn_error *error)
+{
+    l->lists = 1;
+    l->list = need_memory(1, sizeof *l->list);
+    return labels_read_file(&l->list[0], path, error);
 }
 
 static int add_words(token_list *list, const cJSON *array)

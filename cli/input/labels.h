@@ -25,6 +25,9 @@ typedef struct labels {
     token_list *list;
 } labels;
 
+/* Adds the lines of a file to a list, whose words and array the caller frees, also after a failure. */
+attn_status labels_read_file(token_list *list, const char *path, attn_error *error);
+
 /* tokens_path: a file with one token a line; NULL: the metadata's `tokens`, a JSON list of words or of lists of words. */
 attn_status labels_read(labels *l, const attention_input *input, const char *tokens_path, attn_error *error);
 void labels_free(labels *l);

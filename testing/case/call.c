@@ -141,37 +141,43 @@ static attn_status check_sense(const check_call *call, attn_error *error)
     return status;
 }
 
-attn_status check_call_create(check_call *call, const check_case *c, attn_error *error)
+attn_status check_inputs_create(check_call *call, const check_case *c, random_state *random, attn_error *error)
 {
     *call = (check_call){.call.struct_size = sizeof call->call};
-    problem_spec spec = c->spec;
-    attn_status status = problem_build(&spec, &call->problem, &call->tensors, error);
+    attn_status status = problem_build(&c->spec, &call->problem, &call->tensors, error);
     if (status != ATTN_OK) return status;
     if (call->problem.op != ATTN_FORWARD && c->plant)
         return failure(error, ATTN_ERR_ARGUMENT, "plant is only for fwd, where the check knows which outputs a NaN must reach");
 
-    random_state random = {c->spec.seed * 2 + 1};
+    *random = random_from(c->spec.seed * 2 + 1);
     call->tensors.call = &call->call;
-    call->call.dropout_seed = c->spec.seed * 0x9e3779b97f4a7c15u;
-    call->call.dropout_offset = (uint32_t)(c->spec.seed % 5);
+    call->call.dropout_seed = c->spec.seed;
     set_types(&call->tensors, c);
     status = check_sense(call, error);
     if (status != ATTN_OK) return status;
-    const attn_paging paging = call->problem.paging; /* drawn without pages, and then laid in them */
+    call->paging = call->problem.paging;
     call->problem.paging = (attn_paging){0};
     call->tensors.page_table = (attn_input){0};
-    int ok = create_inputs(call, c, &random);
-    if (ok) {
-        draw_numbers(call, c, &random);
-        ok = expectation_create(&call->expected, &call->problem, &call->tensors) &&
-             flows_create(&call->flows, &call->expected, &call->problem, &call->tensors);
+    if (!create_inputs(call, c, random)) {
+        check_call_destroy(call);
+        return failure(error, ATTN_ERR_MEMORY, "cannot allocate the tensors of a check");
     }
-    if (!ok) {
+    draw_numbers(call, c, random);
+    return ATTN_OK;
+}
+
+attn_status check_call_create(check_call *call, const check_case *c, attn_error *error)
+{
+    random_state random;
+    attn_status status = check_inputs_create(call, c, &random, error);
+    if (status != ATTN_OK) return status;
+    if (!expectation_create(&call->expected, &call->problem, &call->tensors) ||
+        !flows_create(&call->flows, &call->expected, &call->problem, &call->tensors)) {
         check_call_destroy(call);
         return failure(error, ATTN_ERR_MEMORY, "cannot allocate the tensors of a check");
     }
     fill_poison(call, c);
-    if (paging.page_size && !pages_lay(call, c, &paging, &random)) {
+    if (call->paging.page_size && !pages_lay(call, c, &call->paging, &random)) {
         check_call_destroy(call);
         return failure(error, ATTN_ERR_MEMORY, "cannot allocate the pages of a check");
     }

@@ -9,15 +9,21 @@
 #include "testing/bound/expect.h"
 #include "testing/bound/flow.h"
 #include "testing/memory/tensor.h"
+#include "testing/random/random.h"
 
 typedef struct check_call {
     attn_problem problem;
     attn_tensors tensors; /* inputs; outputs once check_outputs_create has placed them */
     attn_call call;
+    attn_paging paging; /* of the problem: its keys and values are drawn without pages, and then laid in them */
     tensor in[TENSORS]; /* the memory of the inputs, by number */
     expectation expected;
     flows flows; /* empty in forward */
 } check_call;
+
+/* Draws the inputs from the seed of the case, without pages, and no more; *random is then the state after them.  The drawing of
+ * dropout has the case's seed, as `attn run` has it. */
+attn_status check_inputs_create(check_call *call, const check_case *c, random_state *random, attn_error *error);
 
 /* Draws the data from the seed of the case, computes the expected results, poisons what no query may see, and makes the inputs
  * read-only.  Returns ATTN_ERR_UNSUPPORTED if this version of the library has no such problem, ATTN_ERR_MEMORY. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attn_ref.h"
+#include "testing/case/linear_numbers.h"
 #include "testing/problem/linear_problem.h"
 #include "testing/random/random.h"
 #include "testing/text/failure.h"
@@ -33,36 +34,6 @@ static attn_status check_size(const attn_linear_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
-/* Requests, in addition to the problem's tensors, the initial and final states, and in backward their gradients. */
-static void request_states(linear_check *c, int backward)
-{
-    const int divided = c->problem.denominator != ATTN_DENOMINATOR_NONE;
-    const struct {
-        int t, present;
-    } requests[] = {{LINEAR(initial_state), 1},
-                    {LINEAR(final_state), 1},
-                    {LINEAR(grad_final_state), backward},
-                    {LINEAR(grad_initial_state), backward},
-                    {LINEAR(denominators), divided},
-                    {LINEAR(initial_sum), divided},
-                    {LINEAR(final_sum), divided},
-                    {LINEAR(grad_final_sum), backward && divided},
-                    {LINEAR(grad_initial_sum), backward && divided}};
-    for (size_t k = 0; k < sizeof requests / sizeof *requests; k++)
-        if (requests[k].present) linear_request(&c->tensors, requests[k].t);
-}
-
-/* Numbers within +-1; keys of rules other than add are short enough that the state stays bounded. */
-static double drawn(const linear_check *c, int t, random_state *random)
-{
-    const double x = 2 * random_unit(random) - 1, width = sqrt((double)c->problem.shape.dim_qk + 1);
-    if (t == LINEAR(decay)) return -0.5 * (1 + x);
-    if (t == LINEAR(beta)) return 0.5 * (1 + x);
-    if (t == LINEAR(initial_sum)) return 1 + x;
-    if (t == LINEAR(erase) || t == LINEAR(write) || (t == LINEAR(k) && c->problem.rule)) return x / width;
-    return x;
-}
-
 typedef struct drawing {
     linear_check *c;
     random_state random;
@@ -80,7 +51,7 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
     c->type[t] = about->dtype;
     c->exact[t] = need_memory(count + 1, sizeof(double));
     if (about->role != ATTN_ROLE_INPUT) return memory;
-    for (int64_t i = 0; i < count; i++) c->exact[t][i] = drawn(c, t, &d->random);
+    for (int64_t i = 0; i < count; i++) c->exact[t][i] = linear_number(&c->problem, t, &d->random);
     (void)attn_convert(count, c->exact[t], ATTN_F64, memory, about->dtype, NULL);
     if (t == LINEAR(feature_matrix) && count)
         (void)attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, c->problem.random_features, c->problem.shape.dim_qk, d->seed, 0,
@@ -206,7 +177,7 @@ attn_status check_linear(const problem_spec *spec, const attn_options *options, 
     if (status != ATTN_OK) return status;
     const int backward = p->op == ATTN_BACKWARD;
     c.stored = c.tensors.q.dtype, c.compute = c.stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    request_states(&c, backward);
+    linear_request_states(p, &c.tensors);
     for (int form = 0; form < 4 && status == ATTN_OK; form++) {
         if (form == ATTN_LINEAR_FORM_RECURRENT && !p->causal) continue;
         if (p->rule == ATTN_LINEAR_RULE_LOW_RANK && (form == ATTN_LINEAR_FORM_CHUNKED || form == ATTN_LINEAR_FORM_QUADRATIC))

@@ -111,12 +111,14 @@ CALLS = {
     "check": {},
     "bench": {"seconds": [], "problems": ["--problems=problems.txt"], "clock": ["--clock=cpu", "--threads=1"], "csv": ["--csv=out.csv"], "samples": ["--samples", "--json"],
               "list": ["--list"]},
+    "make": {"output": [], "only": ["--only=q"], "tokens": ["--tokens=words.txt"]},
     "info": {}, "explain": {"ranks": ["--ranks=4"], "network": ["--ranks=4", "--network=10Gbit/s"], "latency": ["--ranks=4", "--latency=2"], "flops": ["--ranks=4", "--flops=1"], "any-order": ["--ranks=4", "--any-order"],
                             "part": ["--ranks=4", "--part=2"], "layout": ["--ranks=4", "--layout=striped"], "way": ["--ranks=4", "--way=ring"],
                             "ranks-heads": ["--ranks=4", "--ranks-heads=2"]},
 }
-OPERANDS = {"plot": ["weights", "weights.safetensors", "-o", "out.svg"], "mask": ["causal", "-n", "4"], "hopfield": ["patterns.safetensors"],
-            "train": ["seq2seq", "--steps=1"], "einsum": ["matrix_multiply"], "check": ["fwd:f32:sq4:d8"], "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"], "info": [], "explain": ["fwd:f32:sq4:d8"]}
+OPERANDS = {"make": ["fwd:f32:sq4:d8", "-o", "made.npz"], "plot": ["weights", "weights.safetensors", "-o", "out.svg"], "mask": ["causal", "-n", "4"],
+            "hopfield": ["patterns.safetensors"], "train": ["seq2seq", "--steps=1"], "einsum": ["matrix_multiply"], "check": ["fwd:f32:sq4:d8"],
+            "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"], "info": [], "explain": ["fwd:f32:sq4:d8"]}
 INPUTS = {"run": ["-o", "out.safetensors"], "top": ["--token=#1"], "view": ["-o", "out.html"], "analyze": [],
           "layer": ["-o", "out.safetensors", f"--heads={H}"]}
 # Flags of a command that need other words than the table's.

@@ -41,6 +41,7 @@ TEXTS = {"tokens.txt": "the\nanimal\nwas\ntired\n.\n", "problems.txt": "fwd:f32:
 # name: (arguments, the input file that faults modify)
 COMMANDS = {
     "run": (["run", "in.safetensors", "-o", "out.safetensors", "--weights", "--lse", "--backward", "--json"], "in.safetensors"),
+    "make": (["make", "bwd:f32:hq2:sq5:d4:bias", "-o", "out.safetensors", "--tokens=tokens.txt", "--json"], None),
     "run npz": (["run", "in.npz", "-o", "out.npz", "--causal", "-q"], "in.npz"),
     "run linear": (["run", "linear.safetensors", "-o", "out.safetensors", "--linear", "--json"], "linear.safetensors"),
     "top": (["top", "wide.safetensors", "--token", "word 5"], "wide.safetensors"),
