@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tensor_view.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
@@ -55,7 +56,9 @@ void file_no_stdout(void)
 
 attn_status file_write_archive(const attn_archive *archive, const char *path, attn_error *error)
 {
-    return attn_archive_write_watched(archive, path, &unfinished, error);
+    if (strcmp(path, "-") != 0) return attn_archive_write_watched(archive, path, &unfinished, error);
+    view_print_archive(stdout, archive);
+    return ATTN_OK;
 }
 
 attn_status file_write_text(const text_buffer *text, const char *path, attn_error *error)

@@ -15,7 +15,8 @@ void file_guard(void);
 /* From here on, what this process prints on standard output goes nowhere. */
 void file_no_stdout(void);
 
-/* attn_archive_write; attn_file_write of a text, which must be complete (text_status). */
+/* attn_archive_write, or with "-" the numbers on standard output; attn_file_write of a text, which must be complete (text_status).
+ */
 attn_status file_write_archive(const attn_archive *archive, const char *path, attn_error *error);
 attn_status file_write_text(const text_buffer *text, const char *path, attn_error *error);
 

@@ -28,6 +28,7 @@ typedef struct flat_options {
     struct option option[MAX_OPTIONS + 2]; /* then --help and the terminator */
     char letters[2 * MAX_OPTIONS + 4];
     uint64_t digest;
+    int prints_numbers;
 } flat_options;
 
 static int takes_argument(const option_row *row)
@@ -211,9 +212,9 @@ static int parse(const command_usage *usage, const option_group *groups, flat_op
     }
     for (int k = 0; k < flat->count; k++) { /* of an option that was repeated, the last value counts */
         const option_row *row = flat->row[k];
-        if (flat->given[k] && row->ends &&
-            file_check_name(*(const char *const *)((const char *)flat->target[k] + row->at), row->ends, &error) != ATTN_OK)
-            return command_fail(usage->name, NULL, &error);
+        const char *path = flat->given[k] && row->ends ? *(const char *const *)((const char *)flat->target[k] + row->at) : NULL;
+        if (path && strcmp(path, "-") == 0 && row->letter == 'o' && strstr(row->ends, ".safetensors")) flat->prints_numbers = 1;
+        else if (path && file_check_name(path, row->ends, &error) != ATTN_OK) return command_fail(usage->name, NULL, &error);
     }
     return -1;
 }
@@ -317,13 +318,22 @@ int options_begin(const command_usage *usage, const option_group *own, common_se
     const int exit = parse(usage, groups, &flat, argc, argv);
     if (exit >= 0) return exit;
     common->digest = flat.digest;
+    common->prints_numbers = flat.prints_numbers;
+    if (flat.prints_numbers && common->json) {
+        attn_error error;
+        failure(&error, ATTN_ERR_ARGUMENT, "-o - and --json both print on standard output; give one of them");
+        return command_fail(usage->name, NULL, &error);
+    }
     *operands = optind;
     if (argc - optind > most) return command_fail_operand(usage->name, argv[optind + most]);
     const char *what = missing(usage, &flat, argc - optind);
     return what ? command_fail_missing(usage->name, what, usage->example) : -1;
 }
 
-int options_tell(const common_settings *settings) { return !settings->quiet && !settings->json && isatty(STDOUT_FILENO); }
+int options_tell(const common_settings *settings)
+{
+    return !settings->quiet && !settings->json && !settings->prints_numbers && isatty(STDOUT_FILENO);
+}
 
 /* ---- bitwise equality ---- */
 

@@ -33,9 +33,9 @@ typedef struct option_row {
 
 /* The end of a row.  CALL: the function gets the value, NULL if none was given; its message starts with the name: `isa: unknown
  * instruction set 'x'`; CALL_ON: its target is a field, of any type.  The others store in a field of the target, and a field of
- * another type does not compile: a text (const char *); the name of an output file that has one of these ends, ".svg or .html"; 1
- * (int); an integer from least to most, or least if the value was left out (int or int64_t); a number above 0 and up to most (0:
- * any), or from 0 (double). */
+ * another type does not compile: a text (const char *); the name of an output file that has one of these ends, ".svg or .html", or
+ * with -o "-" for one of tensors; 1 (int); an integer from least to most, or least if the value was left out (int or int64_t); a
+ * number above 0 and up to most (0: any), or from 0 (double). */
 #define CALL(function)                 .kind = OPTION_CALL, .set = (function)
 #define CALL_ON(function, type, field) .kind = OPTION_CALL, .set = (function), .at = offsetof(type, field)
 #define TEXT(type, field)              .kind = OPTION_TEXT, .at = OPTION_FIELD(type, field, const char *)
@@ -83,6 +83,7 @@ typedef struct common_settings {
     int quiet;
     int json;
     int invariant, reproducible; /* of attn_options; only bits_options sets them */
+    int prints_numbers;          /* 1: the output file is "-": its tensors are printed */
     uint64_t digest;             /* of all options that were given and their values, but those that change no result (options.c) */
 } common_settings;
 

@@ -9,7 +9,8 @@
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
 #include "cli/base/options.h"
-#include "cli/input/numbers.h"
+#include "cli/base/tensor_file.h"
+#include "cli/input/small_tensor.h"
 #include "contract.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
@@ -226,14 +227,14 @@ static attn_status read_tensors(einsum_work *w, attn_error *error)
     attn_status status = ATTN_OK;
     for (int f = 0; f < w->files && status == ATTN_OK; f++) {
         status = file_check_distinct(w->settings->output, w->paths[f], error);
-        if (status == ATTN_OK) status = attn_archive_read(&w->file[f], w->paths[f], error);
+        if (status == ATTN_OK) status = tensor_file_open(&w->file[f], w->paths[f], NULL, error);
     }
     if (status != ATTN_OK) return status;
     w->grad_output = find_tensor(w, "do");
     status = (w->settings->tensors ? choose_named : choose_all)(w, error);
     if (status == ATTN_OK) status = size_indices(w, error);
     if (status == ATTN_OK && w->settings->backward) status = check_grad_output(w, error);
-    for (int n = 0; n < w->c.count && status == ATTN_OK; n++) w->numbers[n] = numbers_read(w->tensor[n]);
+    for (int n = 0; n < w->c.count && status == ATTN_OK; n++) w->numbers[n] = small_tensor_read(w->tensor[n]);
     return status;
 }
 
@@ -242,21 +243,21 @@ static attn_status read_tensors(einsum_work *w, attn_error *error)
 /* A tensor that is used twice has one gradient. */
 static attn_status add_gradients(einsum_work *w, const attn_options *options, attn_error *error)
 {
-    double *grad_output = numbers_read(w->grad_output);
+    double *grad_output = small_tensor_read(w->grad_output);
     attn_status status = ATTN_OK;
     for (int n = 0; n < w->c.count && status == ATTN_OK; n++) {
         const attn_archive_tensor *t = w->tensor[n];
         int first = 0;
         while (w->tensor[first] != t) first++;
         if (first < n) continue;
-        double *gradient = need_memory(numbers_count(t), sizeof *gradient);
+        double *gradient = need_memory(small_tensor_count(t), sizeof *gradient);
         char *name = need_memory((int64_t)strlen(t->name) + 2, 1);
         for (int k = n; k < w->c.count && status == ATTN_OK; k++)
             if (w->tensor[k] == t)
                 status = contract_backward(&w->c, k, (const double *const *)w->numbers, grad_output, options, gradient, error);
         name[0] = 'd';
         strcpy(name + 1, t->name);
-        if (status == ATTN_OK) status = numbers_add(w->out, name, w->dtype, t->rank, t->shape, gradient, error);
+        if (status == ATTN_OK) status = small_tensor_add(w->out, name, w->dtype, t->rank, t->shape, gradient, error);
         free(gradient), free(name);
     }
     free(grad_output);
@@ -269,7 +270,7 @@ static attn_status compute(einsum_work *w, attn_error *error)
     attn_status status = read_tensors(w, error);
     if (status == ATTN_OK) status = contract(&w->c, (const double *const *)w->numbers, &options, &w->result, error);
     if (status == ATTN_OK) status = attn_archive_create(&w->out, error);
-    if (status == ATTN_OK) status = numbers_add(w->out, "o", w->dtype, w->rank, w->shape, w->result, error);
+    if (status == ATTN_OK) status = small_tensor_add(w->out, "o", w->dtype, w->rank, w->shape, w->result, error);
     return status == ATTN_OK && w->settings->backward ? add_gradients(w, &options, error) : status;
 }
 
@@ -305,8 +306,8 @@ static char *compose_json(const einsum_work *w)
     list = json_list(object, "results");
     for (int64_t k = 0; k < attn_archive_count(w->out); k++) {
         const attn_archive_tensor *t = attn_archive_at(w->out, k);
-        double *numbers = numbers_read(t);
-        numbers_json(list, t->name, t->rank, t->shape, numbers);
+        double *numbers = small_tensor_read(t);
+        small_tensor_json(list, t->name, t->rank, t->shape, numbers);
         free(numbers);
     }
     if (w->settings->output) json_text(object, "output", w->settings->output);
@@ -318,8 +319,8 @@ static void print_text(const einsum_work *w)
     if (!w->files) contraction_print(&w->c, w->meaning, w->settings->sizes != NULL);
     for (int64_t k = 0; w->files && k < attn_archive_count(w->out); k++) {
         const attn_archive_tensor *t = attn_archive_at(w->out, k);
-        double *numbers = numbers_read(t);
-        numbers_print(t->name, t->rank, t->shape, numbers);
+        double *numbers = small_tensor_read(t);
+        small_tensor_print(t->name, t->rank, t->shape, numbers);
         free(numbers);
     }
 }

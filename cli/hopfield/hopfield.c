@@ -12,6 +12,7 @@
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
 #include "cli/base/options.h"
+#include "cli/base/tensor_file.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
@@ -50,7 +51,8 @@ static attn_status set_classical(void *target, const char *name, const char *val
 }
 
 static const option_row retrieval_options[] = {
-    {"output", 'o', "FILE", "output file: .safetensors or .npz", OUTPUT(hopfield_settings, output, ".safetensors or .npz")},
+    {"output", 'o', "FILE", "output file: .safetensors or .npz; - prints it",
+     OUTPUT(hopfield_settings, output, ".safetensors or .npz")},
     {"beta", 0, "B", "inverse temperature: the scale of attention (default: 1)", ABOVE_0(hopfield_settings, beta, 0)},
     {"noise", 0, "S", "standard deviation of the noise, without states (default: 0.1)", FROM_0(hopfield_settings, noise)},
     {"iterations", 0, "N", "at most N updates (default: 10)", WHOLE(hopfield_settings, iterations, 1, 1000000)},
@@ -149,7 +151,7 @@ int attn_cmd_hopfield(int argc, char **argv)
     if (early >= 0) return early;
     attn_status status = check_settings(&settings, &error);
     if (status != ATTN_OK) return command_fail("hopfield", NULL, &error);
-    status = attn_archive_read(&w.file, argv[operand], &error);
+    status = tensor_file_open(&w.file, argv[operand], NULL, &error);
     if (status != ATTN_OK) return command_fail("hopfield", NULL, &error); /* the message names the file */
     status = file_check_distinct(settings.output, argv[operand], &error);
     if (status != ATTN_OK) return attn_archive_destroy(w.file), command_fail("hopfield", NULL, &error);

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "cli/input/numbers.h"
+#include "cli/input/small_tensor.h"
 #include "hopfield.h"
 #include "testing/text/failure.h"
 
@@ -42,7 +42,8 @@ static attn_status find_gradient(const hopfield_work *w, const char *name, int r
 {
     const attn_archive_tensor *t;
     if (!attn_archive_find(w->file, name)) return ATTN_OK;
-    const attn_status status = numbers_find_shape(w->file, name, rank, shape, rank > 1 ? "[state, channel]" : "[state]", &t, error);
+    const attn_status status =
+        small_tensor_find_shape(w->file, name, rank, shape, rank > 1 ? "[state, channel]" : "[state]", &t, error);
     if (status != ATTN_OK) return status;
     if (t->dtype != w->memory.dtype)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s, and patterns are %s", name, attn_dtype_name(t->dtype),

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "attn/linear.h"
-#include "cli/input/numbers.h"
+#include "cli/input/small_tensor.h"
 #include "hopfield.h"
 #include "testing/text/failure.h"
 
@@ -16,7 +16,7 @@ static double number_of(const void *array, attn_dtype dtype, int64_t i)
 
 static attn_status find_rows(const hopfield_work *w, const char *name, const attn_archive_tensor **t, attn_error *error)
 {
-    const attn_status status = numbers_find(w->file, name, t, error);
+    const attn_status status = small_tensor_find(w->file, name, t, error);
     if (status != ATTN_OK) return status;
     if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; it must be f32 or f64", name, attn_dtype_name((*t)->dtype));

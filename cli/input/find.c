@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "cli/base/file.h"
+#include "cli/base/numbers.h"
+#include "cli/base/tensor_file.h"
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
@@ -32,10 +34,23 @@ static int chosen_role(const input_settings *settings, const char *name)
 
 static int is_chosen(const input_settings *settings, const char *name) { return chosen_role(settings, name) >= 0; }
 
-static int ends_in_npy(const char *name)
+/* The file that the value of a flag names instead of a tensor: "@FILE", "-", or one that ends as a file of one tensor; NULL: none.
+ */
+static const char *other_file(const char *value)
 {
-    size_t length = strlen(name);
-    return length > 4 && strcmp(name + length - 4, ".npy") == 0;
+    static const char *const ends[] = {".npy", ".csv", ".json"};
+    if (value[0] == '@') return value + 1;
+    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++)
+        if (has_extension(value, ends[k])) return value;
+    return strcmp(value, "-") == 0 ? value : NULL;
+}
+
+/* The flag by which a role was given, with its dashes. */
+static const char *flag_of(const input_settings *settings, int r)
+{
+    static char flags[ROLES][40];
+    snprintf(flags[r], sizeof flags[r], "--%s", settings->by_file[r] && r <= TENSOR(v) ? role_name(r) : role_flag(r));
+    return flags[r];
 }
 
 void input_list(const attn_archive *file, char *text, size_t size)
@@ -83,25 +98,68 @@ static attn_status no_default_tensor(const attention_input *input, const input_s
 }
 
 /* A file of which some rows are used is mapped: the others are never read. */
-static attn_status open_file(attn_archive **file, const char *path, const input_settings *settings, attn_error *error)
+static attn_status open_file(attn_archive **file, const char *path, const char *name, const input_settings *settings, int *in_rows,
+                             attn_error *error)
 {
-    return settings->choose ? attn_archive_map(file, path, error) : attn_archive_read(file, path, error);
+    tensor_text how = {name, settings->has_dtype && settings->spec.dtype == SPEC_F64 ? ATTN_F64 : ATTN_F32, 0};
+    const int text = strcmp(path, "-") == 0 || has_extension(path, ".csv") || has_extension(path, ".json");
+    if (settings->choose && strcmp(path, "-") == 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "-: each process would read standard input; give a file");
+    if (settings->choose && !text) return attn_archive_map(file, path, error);
+    const attn_status status = tensor_file_open(file, path, &how, error);
+    *in_rows = how.in_rows;
+    return status;
+}
+
+/* The shape of a tensor that was rows of text, by what its role has: one row of a matrix is [1, n], a column of a vector [n]. */
+static void fit_rows(const attn_archive_tensor *tensor, int r)
+{
+    attn_archive_tensor *t = (attn_archive_tensor *)(uintptr_t)tensor; /* of an archive of our own */
+    const attn_axis *axes = r < TENSORS ? tensors_about(r)->axes : NULL;
+    const int matrix = axes && axes[2] != ATTN_AXIS_ONE && axes[3] != ATTN_AXIS_ONE;
+    if (matrix && t->rank == 1) {
+        t->shape[1] = t->shape[0];
+        t->shape[0] = 1;
+        t->rank = 2;
+    } else if (!matrix && t->rank == 2 && (t->shape[0] == 1 || t->shape[1] == 1)) {
+        t->shape[0] *= t->shape[1];
+        t->rank = 1;
+    }
+}
+
+/* The tensor of a file beside the input: the only one, or that with the name of the role. */
+static attn_status find_single(attention_input *input, int r, const char *path, int in_rows, attn_error *error)
+{
+    const attn_archive *file = input->single[r];
+    const attn_archive_tensor *t = attn_archive_count(file) == 1 ? attn_archive_at(file, 0) : attn_archive_find(file, role_name(r));
+    if (!t)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.150s: %lld tensors, none of which is '%s'; a file with one tensor was expected",
+                       path, (long long)attn_archive_count(file), role_name(r));
+    if (in_rows) fit_rows(t, r);
+    input->used[r] = (input_tensor){.path = path, .tensor = t};
+    return ATTN_OK;
 }
 
 static attn_status find_chosen(attention_input *input, const input_settings *settings, int r, const char *name, attn_error *error)
 {
-    if (ends_in_npy(name) && !(input->file && attn_archive_find(input->file, name))) {
-        attn_status status = open_file(&input->single[r], name, settings, error);
-        if (status != ATTN_OK) return status;
-        if (attn_archive_count(input->single[r]) != 1)
-            return failure(error, ATTN_ERR_FORMAT, "%.150s: an .npy file with one tensor was expected", name);
-        input->used[r] = (input_tensor){.path = name, .tensor = attn_archive_at(input->single[r], 0)};
-        return ATTN_OK;
+    const char *path = other_file(name);
+    int in_rows = 0;
+    input->used[r] = (input_tensor){.path = input->path, .tensor = input->file ? attn_archive_find(input->file, name) : NULL};
+    if (input->used[r].tensor) return ATTN_OK;
+    if (path) {
+        const attn_status status = open_file(&input->single[r], path, role_name(r), settings, &in_rows, error);
+        return status == ATTN_OK ? find_single(input, r, path, in_rows, error) : status;
+    }
+    if (numbers_begin(name) && !(input->file && !name[strcspn(name, " ,;[")] && strpbrk(name, "_abcdfghijklmopqrstuvwxyz"))) {
+        tensor_text how = {role_name(r), settings->has_dtype && settings->spec.dtype == SPEC_F64 ? ATTN_F64 : ATTN_F32, 0};
+        const attn_status status = tensor_text_read(&input->single[r], flag_of(settings, r), name, &how, error);
+        return status == ATTN_OK ? find_single(input, r, flag_of(settings, r), how.in_rows, error) : status;
     }
     if (!input->file)
-        return failure(error, ATTN_ERR_ARGUMENT, "no input file has '%.80s'; give the file, or --%s=FILE.npy", name, role_flag(r));
-    input->used[r] = (input_tensor){.path = input->path, .tensor = attn_archive_find(input->file, name)};
-    return input->used[r].tensor ? ATTN_OK : no_such_tensor(input, name, error);
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "no input file has '%.80s'; give the file, --%s=FILE.npy, or numbers: --%s='1 0; 0 1'", name, role_flag(r),
+                       role_flag(r));
+    return no_such_tensor(input, name, error);
 }
 
 /* `lengths`, the name in linear attention: how many keys are real, for a file without lengths_kv that is not packed. */
@@ -144,8 +202,10 @@ static attn_status refuse_others(const attention_input *input, const input_setti
 attn_status input_find(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
 {
     attn_status status = ATTN_OK;
-    input->path = path ? path : settings->chosen[TENSOR(q)] ? settings->chosen[TENSOR(q)] : "input";
-    if (path) status = open_file(&input->file, path, settings, error);
+    int in_rows = 0;
+    const char *q = settings->chosen[TENSOR(q)];
+    input->path = path ? path : !q ? "input" : other_file(q) ? other_file(q) : numbers_begin(q) ? flag_of(settings, TENSOR(q)) : q;
+    if (path) status = open_file(&input->file, path, NULL, settings, &in_rows, error);
     if (status == ATTN_OK) status = refuse_others(input, settings, error);
     const int op = settings->spec.op, gradients = role_used_by(TENSOR(grad_o), op);
     const int has_w = problem_has_w(&settings->spec);
@@ -172,6 +232,7 @@ attn_status input_find(attention_input *input, const char *path, const input_set
         } else {
             if (input->file && role_used_by(r, op))
                 input->used[r] = (input_tensor){.path = input->path, .tensor = find_named(input, settings, r)};
+            if (in_rows && input->used[r].tensor) fit_rows(input->used[r].tensor, r);
             if ((r <= TENSOR(v) || r == TENSOR(score_matrix) || (r == TENSOR(grad_o) && gradients)) && !input->used[r].tensor)
                 status = no_default_tensor(input, settings, r, error);
         }

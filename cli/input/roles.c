@@ -52,15 +52,18 @@ static const struct {
 };
 enum { FLAGS = sizeof table / sizeof *table };
 
-/* Flags named after their slot, since the name in files is an output's too or is less clear; the latter is accepted, but not in
- * --help. */
+/* Second names of flags.  Those of masks are named after their slot, since the name in files is an output's too or is less clear;
+ * the latter is accepted, but not in --help. */
 static const struct {
     int role;
-    const char *flag, *file_flag, *argument;
+    const char *flag, *file_flag, *argument, *help;
 } slots[] = {
-    {TENSOR(block_mask), "block-mask", "blocks", "NAME"},
+    {TENSOR(q), "query", "q", "NAME", "short for --query"},
+    {TENSOR(k), "key", "k", "NAME", "short for --key"},
+    {TENSOR(v), "value", "v", "NAME", "short for --value"},
+    {TENSOR(block_mask), "block-mask", "blocks", "NAME", NULL},
     {TENSOR(dropout_given), "dropout-given", "dropout-keep",
-     "NAME, a mask to drop by, as --dropout-given; --dropout-mask writes what is drawn"},
+     "NAME, a mask to drop by, as --dropout-given; --dropout-mask writes what is drawn", NULL},
 };
 enum { SLOTS = sizeof slots / sizeof *slots };
 
@@ -268,7 +271,13 @@ static const option_row *role_options(problem_word_flag words)
     }
     for (int n = 0; n < OTHERS; n++) *row++ = other_rows[n];
     for (int n = 0; n < SLOTS; n++)
-        *row++ = (option_row){slots[n].file_flag, 0, slots[n].argument, NULL, CALL(set_role), .hidden = 1};
+        *row++ = (option_row){slots[n].file_flag,
+                              0,
+                              slots[n].argument,
+                              slots[n].help,
+                              CALL(set_role),
+                              .hidden = !slots[n].help,
+                              .stands_in = slots[n].role == TENSOR(q)};
     return rows;
 }
 
@@ -284,7 +293,8 @@ int input_command(const command_usage *usage, const option_group *groups, proble
     in->ignored[0] = NULL;
     problem_init(&in->spec);
     for (; n < OWN_GROUPS && groups[n].rows; n++) all[n] = groups[n];
-    all[n++] = (option_group){"Input", role_options(words), in};
+    all[n++] = (option_group){"Input; a NAME may be numbers ('1 0; 0 1'), @FILE (.csv, .json, .npy) or - (standard input)",
+                              role_options(words), in};
     all[n] = (option_group){"Mechanism, in the words of problem strings", problem_options(words), &in->spec};
     int exit = options_begin(usage, all, &in->common, argc, argv, 1, &operand);
     in->spec.seed = in->common.seed;

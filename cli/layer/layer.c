@@ -12,6 +12,7 @@
 #include "cli/base/file.h"
 #include "cli/base/options.h"
 #include "cli/base/progress.h"
+#include "cli/base/tensor_file.h"
 #include "cli/input/difference.h"
 #include "cli/input/listed.h"
 #include "cli/input/roles.h"
@@ -95,8 +96,8 @@ static attn_status set_ignored(void *target, const char *name, const char *value
 }
 
 static const option_row layer_options[] = {
-    {"output", 'o', "FILE", "output file: .safetensors or .npz (required)", OUTPUT(layer_settings, output, ".safetensors or .npz"),
-     .needed = "output file"},
+    {"output", 'o', "FILE", "output file: .safetensors, .npz; - prints it (required)",
+     OUTPUT(layer_settings, output, ".safetensors or .npz"), .needed = "output file"},
     {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: by weight names)", CALL(set_kind)},
     {"heads", 0, "N", "query heads (required for multi-head and latent)", WHOLE(layer_settings, heads, 1, INT32_MAX)},
     {"heads-kv", 0, "N", "key and value heads (default: as many as query heads)", WHOLE(layer_settings, heads_kv, 1, INT32_MAX)},
@@ -147,8 +148,8 @@ static attn_status choose_kind(layer_work *w, attn_error *error)
 static attn_status prepare(layer_work *w, const char *path, const problem_spec *spec, attn_error *error)
 {
     const layer_settings *s = w->settings;
-    attn_status status = attn_archive_read(&w->file, path, error);
-    if (status == ATTN_OK && s->weights_file) status = attn_archive_read(&w->weights_file, s->weights_file, error);
+    attn_status status = tensor_file_open(&w->file, path, NULL, error);
+    if (status == ATTN_OK && s->weights_file) status = tensor_file_open(&w->weights_file, s->weights_file, NULL, error);
     if (status == ATTN_OK) status = file_check_distinct(s->output, path, error);
     if (status == ATTN_OK) status = file_check_distinct(s->output, s->weights_file, error);
     if (status != ATTN_OK) return status;

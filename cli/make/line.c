@@ -49,12 +49,13 @@ void make_line(text_buffer *text, const problem_spec *spec, const char *path)
                                         [SPEC_DOUBLE_BACKWARD] = " --double-backward",
                                         [SPEC_LINEAR] = " --linear --state",
                                         [SPEC_LINEAR_BACKWARD] = " --linear --state --backward"};
+    const char *dot = strrchr(path, '.');
     const size_t length = problem_print(spec, NULL, 0);
     char *words = need_memory((int64_t)length + 1, 1);
     problem_print(spec, words, length + 1);
     text_string(text, "attn run ");
     add_quoted(text, path);
-    text_print(text, " -o out%s", strrchr(path, '.'));
+    text_print(text, " -o out%s", dot ? dot : "");
     if (of_op[spec->op]) text_string(text, of_op[spec->op]);
     for (const char *at = words; *at; at += strspn(at, ":")) {
         const size_t word = strcspn(at, ":"), name = strcspn(at, ":=");

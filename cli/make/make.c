@@ -22,7 +22,7 @@ typedef struct make_settings {
 } make_settings;
 
 static const option_row rows[] = {
-    {"output", 'o', "FILE", "output file: .safetensors, .npz or .npy (required)",
+    {"output", 'o', "FILE", "output file: .safetensors, .npz, .npy; - prints it (required)",
      OUTPUT(make_settings, output, ".safetensors, .npz or .npy"), .needed = "output file"},
     {"only", 0, "NAME", "write this tensor alone, as .npy needs it", TEXT(make_settings, only)},
     {"tokens", 0, "FILE", "one token per line, for the metadata", TEXT(make_settings, tokens)},
@@ -135,7 +135,7 @@ static attn_status make(const char *text, const make_settings *settings, const c
     }
     char *json = status == ATTN_OK && common->json ? compose_json(archive, problem, settings->output, line.bytes) : NULL;
     status = file_finish(status, archive, settings->output, json, error);
-    if (status == ATTN_OK && !common->json && !common->quiet && !settings->only) {
+    if (status == ATTN_OK && !common->json && !common->quiet && !common->prints_numbers && !settings->only) {
         put_shown(stdout, line.bytes);
         putchar('\n');
     }

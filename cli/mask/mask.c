@@ -10,6 +10,7 @@
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
 #include "cli/base/options.h"
+#include "cli/base/tensor_file.h"
 #include "pattern.h"
 #include "picture.h"
 #include "testing/problem/tensors.h"
@@ -211,6 +212,7 @@ static attn_status check_lengths(const attn_pattern *pattern, const mask_setting
 /* Gives every map its blocks; *file stays open while they are used. */
 static attn_status give_maps(attn_pattern *patterns, int count, const mask_settings *s, attn_archive **file, attn_error *error)
 {
+    tensor_text how = {"blocks", ATTN_F32, 0};
     int maps = 0;
     attn_status status = ATTN_OK;
     for (int k = 0; k < count && status == ATTN_OK; k++) {
@@ -219,7 +221,7 @@ static attn_status give_maps(attn_pattern *patterns, int count, const mask_setti
         maps++;
         if (!s->map)
             return failure(error, ATTN_ERR_ARGUMENT, "map needs --map; for example: attn mask map/64/64 -n 1024 --map=blocks.npy");
-        if (!*file) status = attn_archive_read(file, s->map, error);
+        if (!*file) status = tensor_file_open(file, s->map, &how, error);
         if (status == ATTN_OK) status = find_map(*file, s, &patterns[k], &t, error);
         if (status == ATTN_OK) patterns[k].blocks = t->data;
     }

@@ -25,7 +25,7 @@ static attn_status set_linear(void *target, const char *name, const char *value,
 }
 
 const option_row run_options[] = {
-    {"output", 'o', "FILE", "output file: .safetensors, .npz or .npy (required)",
+    {"output", 'o', "FILE", "output file: .safetensors, .npz, .npy; - prints it (required)",
      OUTPUT(run_settings, output, ".safetensors, .npz or .npy"), .needed = "output file"},
     {"backward", 0, NULL, "write gradients too: dq, dk, dv, ...; needs do", CALL(set_operation)},
     {"jvp", 0, NULL, "write tangents too: tan_o, tan_lse; needs tan_q, ...", CALL(set_operation)},
@@ -58,7 +58,7 @@ attn_status wanted_check(const run_settings *settings, const common_settings *co
 attn_status wanted_check_format(const run_settings *settings, const problem_spec *spec, attn_error *error)
 {
     const char *const path = settings->output;
-    const char *const extension = strrchr(path, '.'), *beside = output_beside(&settings->outputs, spec);
+    const char *const dot = strrchr(path, '.'), *extension = dot ? dot : "", *beside = output_beside(&settings->outputs, spec);
     const int npy = strcmp(extension, ".npy") == 0, npz = strcmp(extension, ".npz") == 0;
     if (npy && beside)
         return failure(error, ATTN_ERR_ARGUMENT, "%.120s: an .npy file holds one tensor, and --%s adds another", path, beside);

@@ -11,7 +11,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/base/numbers.h"
+#include "cli/base/tensor_file.h"
 #include "cli/base/text_buffer.h"
+#include "testing/problem/tensors.h"
 #include "testing/text/failure.h"
 
 enum { MAX_TEXT = 1 << 28 };
@@ -98,27 +101,45 @@ static attn_status read_csv(source *s, attn_error *error)
     return ATTN_OK;
 }
 
+/* 1 for an object of tensors, {"weights": [[1, 0], [0, 1]]}, and 0 for what a command printed. */
+static int has_tensors(const cJSON *object)
+{
+    for (int t = 0; t < TENSORS; t++)
+        if (cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(object, tensors_file_name(t)))) return 1;
+    return 0;
+}
+
 attn_status source_open(source *s, const char *path, attn_error *error)
 {
     FILE *file;
     int first = 0, regular = 0;
     size_t bytes = 0;
     *s = (source){.path = path};
-    attn_status status = peek(path, &file, &first, &regular, error);
-    if (status == ATTN_OK && (is_text(first) || !regular)) status = read_all(s, file, &bytes, error);
+    const char *opened = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
+    tensor_text how = {"weights", ATTN_F32, 0};
+    attn_status status = peek(opened, &file, &first, &regular, error);
+    const int to_read = !regular || opened != path || has_extension(path, ".csv") || has_extension(path, ".json");
+    if (status == ATTN_OK && (is_text(first) || to_read)) status = read_all(s, file, &bytes, error);
     if (file) fclose(file);
     if (status != ATTN_OK) return status;
     if (s->bytes && bytes > 7 && strncmp(s->bytes, "problem", 7) == 0) return read_csv(s, error);
+    if (s->bytes && !memchr(s->bytes, 0, bytes < 8 ? bytes : 8) && (has_extension(path, ".csv") || numbers_begin(s->bytes)))
+        return tensor_text_read(&s->tensors, path, s->bytes, &how, error);
     /* The first byte of a .safetensors file is that of a length below 2^32, which may look like a letter. */
     if (s->bytes && is_text(first) && !(bytes >= 8 && memchr(s->bytes, 0, 8))) {
         s->json = cJSON_ParseWithLength(s->bytes, bytes);
+        if (has_tensors(s->json)) {
+            cJSON_Delete(s->json);
+            s->json = NULL;
+            return tensor_text_read(&s->tensors, path, s->bytes, &how, error);
+        }
         if (cJSON_IsObject(s->json)) return ATTN_OK;
         if (first == '{') return failure(error, ATTN_ERR_FORMAT, "%.150s: is not complete JSON", path);
         cJSON_Delete(s->json);
         s->json = NULL;
     }
     return s->bytes ? attn_archive_read_memory(&s->tensors, path, s->bytes, bytes, error)
-                    : attn_archive_read(&s->tensors, path, error);
+                    : attn_archive_read(&s->tensors, opened, error);
 }
 
 void source_close(source *s)

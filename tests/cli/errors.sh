@@ -304,7 +304,7 @@ ok "  and no more" same "$(wc -l <err.txt) $(wc -c <out.txt) $(ls | grep -c '^ou
 ok "a file of another kind: status 2" same $? 2
 ok "  one line that names it" grep -q '^attn run: junk.npz: ' err.txt
 rejected 2 "attn run: missing.npy: cannot open: No such file or directory" run --query=missing.npy -o out.npz
-rejected 2 "attn run: no input file has 'q'; give the file, or --query=FILE.npy" run --query=q -o out.npz
+rejected 2 "attn run: no input file has 'q'; give the file, --query=FILE.npy, or numbers: --query='1 0; 0 1'" run --query=q -o out.npz
 rejected 2 "attn run: a.safetensors: no tensor 'qq' (nearest: q, k, v)" run a.safetensors --query=qq -o out.npz
 rejected 2 "attn run: nokey.safetensors: no tensor 'k'; --key=NAME chooses another (available: kk, q, v)" run nokey.safetensors -o out.npz
 rejected 2 "attn run: noquery.safetensors: no tensor 'q'; --query=NAME chooses another (available: x)" run noquery.safetensors -o out.npz

@@ -41,6 +41,7 @@ LINEAR = ["--linear", "--causal"]
 
 # Flags over the tensors of a file: {flag: (its words, the tensors beside q, k and v)}.
 TENSORS = {
+    **{name: ([f"--{name}=t"], {"t": floats(H, S, D)}) for name in "qkv"},
     "query": (["--query=t"], {"t": floats(H, S, D)}), "key": (["--key=t"], {"t": floats(H, S, D)}), "value": (["--value=t"], {"t": floats(H, S, D)}),
     "mask": (["--mask=t"], {"t": booleans(S, S)}), "bias": (["--bias=t"], {"t": floats(S, S)}),
     "lengths-q": (["--lengths-q=t"], {**BATCH, "t": integers(3)}), "lengths-kv": (["--lengths-kv=t"], {**BATCH, "t": integers(3)}),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * numbers.c - see numbers.h. */
-#include "numbers.h"
+ * small_tensor.c - see small_tensor.h. */
+#include "small_tensor.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "testing/text/failure.h"
 #include "testing/text/shown.h"
 
-attn_status numbers_find(const attn_archive *file, const char *name, const attn_archive_tensor **t, attn_error *error)
+attn_status small_tensor_find(const attn_archive *file, const char *name, const attn_archive_tensor **t, attn_error *error)
 {
     char names[100];
     *t = attn_archive_find(file, name);
@@ -27,11 +27,11 @@ static double number_at(const attn_archive_tensor *t, int64_t i)
     return element_read(t->dtype, (const char *)t->data + (size_t)i * attn_dtype_size(t->dtype));
 }
 
-attn_status numbers_find_shape(const attn_archive *file, const char *name, int rank, const int64_t *shape, const char *axes,
-                               const attn_archive_tensor **t, attn_error *error)
+attn_status small_tensor_find_shape(const attn_archive *file, const char *name, int rank, const int64_t *shape, const char *axes,
+                                    const attn_archive_tensor **t, attn_error *error)
 {
     char found[SHAPE_TEXT], wanted[SHAPE_TEXT];
-    attn_status status = numbers_find(file, name, t, error);
+    attn_status status = small_tensor_find(file, name, t, error);
     if (status != ATTN_OK) return status;
     int fits = (*t)->rank == rank, any = 0;
     for (int k = 0; k < rank; k++) {
@@ -42,17 +42,17 @@ attn_status numbers_find_shape(const attn_archive *file, const char *name, int r
         return failure(error, ATTN_ERR_SHAPE, "tensor '%.40s' is %s; it must be %s%s%s", name,
                        shape_text(found, (*t)->rank, (*t)->shape), axes, any ? "" : ", ",
                        any ? "" : shape_text(wanted, rank, shape));
-    for (int64_t i = 0; i < numbers_count(*t); i++)
+    for (int64_t i = 0; i < small_tensor_count(*t); i++)
         if (!isfinite(number_at(*t, i)))
             return failure(error, ATTN_ERR_ARGUMENT, "tensor '%.40s': number %" PRId64 " is %g", name, i, number_at(*t, i));
     return ATTN_OK;
 }
 
-int64_t numbers_count(const attn_archive_tensor *t) { return (int64_t)(t->bytes / attn_dtype_size(t->dtype)); }
+int64_t small_tensor_count(const attn_archive_tensor *t) { return (int64_t)(t->bytes / attn_dtype_size(t->dtype)); }
 
-double *numbers_read(const attn_archive_tensor *t)
+double *small_tensor_read(const attn_archive_tensor *t)
 {
-    const int64_t count = numbers_count(t);
+    const int64_t count = small_tensor_count(t);
     double *numbers = need_memory(count + 1, sizeof *numbers);
     for (int64_t i = 0; i < count; i++) numbers[i] = number_at(t, i);
     return numbers;
@@ -65,8 +65,8 @@ static int64_t product(int rank, const int64_t *shape)
     return count;
 }
 
-attn_status numbers_add(attn_archive *out, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
-                        const double *numbers, attn_error *error)
+attn_status small_tensor_add(attn_archive *out, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
+                             const double *numbers, attn_error *error)
 {
     void *data;
     const attn_status status = attn_archive_allocate(out, name, dtype, rank, shape, &data, error);
@@ -76,24 +76,24 @@ attn_status numbers_add(attn_archive *out, const char *name, attn_dtype dtype, i
     return ATTN_OK;
 }
 
-void numbers_print(const char *name, int rank, const int64_t *shape, const double *numbers)
+void small_tensor_print(const char *name, int rank, const int64_t *shape, const double *numbers)
 {
     char text[SHAPE_TEXT];
     const int64_t count = product(rank, shape), columns = rank ? shape[rank - 1] : 1;
     put_shown(stdout, name);
     printf(" %s\n", shape_text(text, rank, shape));
-    if (count > NUMBERS_FEW) return;
+    if (count > SMALL_TENSOR_NUMBERS) return;
     for (int64_t i = 0; i < count; i++) printf("  %12.6g%s", numbers[i], (i + 1) % columns ? "" : "\n");
 }
 
-void numbers_json(cJSON *list, const char *name, int rank, const int64_t *shape, const double *numbers)
+void small_tensor_json(cJSON *list, const char *name, int rank, const int64_t *shape, const double *numbers)
 {
     cJSON *object = json_item(list), *sizes, *values;
     const int64_t count = product(rank, shape);
     json_text(object, "name", name);
     sizes = json_list(object, "shape");
     for (int k = 0; k < rank; k++) cJSON_AddItemToArray(sizes, cJSON_CreateNumber((double)shape[k]));
-    if (count > NUMBERS_FEW) return;
+    if (count > SMALL_TENSOR_NUMBERS) return;
     values = json_list(object, "numbers");
     for (int64_t i = 0; i < count; i++)
         cJSON_AddItemToArray(values, isfinite(numbers[i]) ? cJSON_CreateNumber(numbers[i]) : cJSON_CreateNull());
