@@ -13,7 +13,7 @@ static const command_usage usage = {
     .synopsis = "[options]",
     .summary = "Prints the features of this CPU, the kernels it can run, how attn was built, and the\n"
                "instruction set and threads that are used.\n",
-    .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512, neon) caps the instruction set.\n",
+    .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512, neon, wasm128) caps the instruction set.\n",
     .without = "seed",
 };
 

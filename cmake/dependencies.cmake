@@ -3,6 +3,9 @@
 
 # Threads: the target to link when building (ATTN_THREADS), and the flag for programs that link libattn.a, by name, so that the
 # program's own compiler resolves it (ATTN_THREADS_INSTALLED).
+if(NOT ATTN_HOSTED)
+  return()
+endif()
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 set(ATTN_THREADS Threads::Threads)

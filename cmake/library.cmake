@@ -119,7 +119,7 @@ function(attn_objects target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
   target_link_libraries(${target} PRIVATE attn_options attn_harden ${build_libs})
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ${ATTN_HOSTED} C_VISIBILITY_PRESET hidden)
 endfunction()
 
 # The library of a KIND, shared or static, and its installation.  Each has an export of its own: the package leaves out a static

@@ -47,11 +47,11 @@
 /* 1 if attn_isa `isa` belongs to another architecture than this one (the default and plain C belong to all). */
 static inline int isa_is_foreign(int isa)
 {
-    enum { SCALAR = 1, NEON = 4 };
+    enum { SCALAR = 1, NEON = 4, WASM128 = 5 };
 #if defined(__aarch64__)
     return isa > SCALAR && isa != NEON;
 #else
-    return isa == NEON;
+    return isa == NEON || isa == WASM128;
 #endif
 }
 

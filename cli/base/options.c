@@ -273,7 +273,7 @@ attn_status option_real(const char *name, const char *value, int open, int64_t m
 
 static attn_status set_isa(void *target, const char *name, const char *value, attn_error *error)
 {
-    static const attn_isa known[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
+    static const attn_isa known[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON, ATTN_ISA_WASM128};
     char hint[120];
     nearest near;
     nearest_init(&near, value);
@@ -297,7 +297,7 @@ static attn_status set_seed(void *target, const char *name, const char *value, a
 
 static const option_row common_options[] = {
     {"threads", 0, "N", "number of threads (default: all)", WHOLE(common_settings, threads, 0, 1024)},
-    {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon", CALL(set_isa)},
+    {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon, wasm128", CALL(set_isa)},
     {"seed", 0, "N", "seed of the random numbers (default 0)", CALL(set_seed)},
     {"json", 0, NULL, "print one JSON object and nothing else", FLAG(common_settings, json)},
     {"quiet", 'q', NULL, "print no progress and no summary", FLAG(common_settings, quiet)},

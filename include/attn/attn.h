@@ -496,17 +496,18 @@ typedef struct attn_tensors {
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */
 
-/* Instruction sets, slowest first.  A CPU has those of x86-64 or that of AArch64; an ATTN_ISA of the other architecture leaves
- * scalar. */
+/* Instruction sets, slowest first.  A CPU has those of x86-64, that of AArch64 or that of WebAssembly; an ATTN_ISA of another
+ * architecture leaves scalar. */
 typedef enum attn_isa {
-    ATTN_ISA_DEFAULT = 0, /* the best that the CPU has, capped by the environment variable ATTN_ISA (scalar, avx2, avx512, neon) */
+    ATTN_ISA_DEFAULT = 0, /* the best that the CPU has, capped by the environment variable ATTN_ISA (scalar, avx2, avx512, neon, wasm128) */
     ATTN_ISA_SCALAR = 1,
     ATTN_ISA_AVX2 = 2,   /* with FMA and F16C */
     ATTN_ISA_AVX512 = 3, /* F, BW, DQ, VL */
-    ATTN_ISA_NEON = 4    /* Advanced SIMD, which every AArch64 has */
+    ATTN_ISA_NEON = 4,   /* Advanced SIMD, which every AArch64 has */
+    ATTN_ISA_WASM128 = 5 /* SIMD128 of WebAssembly */
 } attn_isa;
 
-/* "scalar", "avx2", "avx512", "neon"; "default" for 0, "unknown" otherwise. */
+/* "scalar", "avx2", "avx512", "neon", "wasm128"; "default" for 0, "unknown" otherwise. */
 ATTN_API const char *attn_isa_name(attn_isa isa);
 
 /* Both functions or neither.  allocate returns at least `bytes` bytes aligned to 64, or NULL; release accepts what allocate
@@ -540,7 +541,7 @@ typedef struct attn_options {
     int invariant;
     /* 1: the same bits with AVX2, AVX-512 and NEON, for finite numbers (docs/numerics.md: cost, limits).  Rejected with what
      * invariant is rejected with; with gradients of additive scores, tables, broadcast biases, scale, slopes and sinks; by
-     * attn_merge_backward and attn/linear.h; and with scalar kernels. */
+     * attn_merge_backward and attn/linear.h; and with scalar and wasm128 kernels, which round products before adding them. */
     int reproducible;
     attn_allocator allocator;
     /* NULL: the library's own threads, one pool per process, created on first use.  A call does without threads that cannot be

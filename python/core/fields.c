@@ -194,7 +194,7 @@ static const field fields[] = {
     AT(SIZE, "bias_table_max_distance", problem.bias_table.max_distance),
     AT(SWITCH, "bias_table_causal", problem.bias_table.causal),
     AT(SIZE, "relative_first", problem.relative.first),
-    ONE_OF("isa", options.isa, "default scalar avx2 avx512 neon "),
+    ONE_OF("isa", options.isa, "default scalar avx2 avx512 neon wasm128 "),
     AT(SWITCH, "invariant", options.invariant),
     AT(SWITCH, "reproducible", options.reproducible),
     AT(WORD64, "workspace_limit", options.workspace_limit),

@@ -8,9 +8,10 @@ from typing import Any, Literal
 from . import _abi, _native
 from ._arguments import choice, integer
 
-Isa = Literal["scalar", "avx2", "avx512", "neon"]
+Isa = Literal["scalar", "avx2", "avx512", "neon", "wasm128"]
 
-ISAS: dict[str, int] = {"scalar": _abi.ATTN_ISA_SCALAR, "avx2": _abi.ATTN_ISA_AVX2, "avx512": _abi.ATTN_ISA_AVX512, "neon": _abi.ATTN_ISA_NEON}
+ISAS: dict[str, int] = {"scalar": _abi.ATTN_ISA_SCALAR, "avx2": _abi.ATTN_ISA_AVX2, "avx512": _abi.ATTN_ISA_AVX512, "neon": _abi.ATTN_ISA_NEON,
+                         "wasm128": _abi.ATTN_ISA_WASM128}
 MAX_THREADS = 1024
 
 

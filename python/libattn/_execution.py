@@ -17,7 +17,7 @@ class Execution(TypedDict, total=False):
     All have defaults:
 
      threads          an integer, 1 to 1024: how many may work at once; None: ATTN_THREADS, OMP_NUM_THREADS, or one for each CPU
-     isa              "default", "scalar", "avx2", "avx512" or "neon": exactly this instruction set, or NotImplementedError; None: the
+     isa              "default", "scalar", "avx2", "avx512", "neon" or "wasm128": exactly this instruction set, or NotImplementedError; None: the
                       best that the CPU has (at most ATTN_ISA)
      invariant        a bool: the same bits however queries are split into calls
      reproducible     a bool: the same bits with AVX2, AVX-512 and NEON

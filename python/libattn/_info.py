@@ -19,7 +19,7 @@ class Cpu:
 
     name: str
     features: tuple[str, ...]  #: those that the operating system enables: "avx2", "fma", ...
-    isa: str  #: the best instruction set that it has kernels for: "scalar", "avx2", "avx512" or "neon"
+    isa: str  #: the best instruction set that it has kernels for: "scalar", "avx2", "avx512", "neon" or "wasm128"
     threads: int  #: what threads=None means now
     cache_l1d: int  #: bytes; 0 if unknown
     cache_l2: int

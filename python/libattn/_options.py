@@ -15,7 +15,7 @@ ArrayLike = Any  #: an array of any library, or what numpy.asarray takes
 Causal = bool | Literal["top-left", "bottom-right"]
 Window = int | tuple[int | None, int | None] | None
 Layout = Literal["bhsd", "bshd", "thd"]
-Isa = Literal["default", "scalar", "avx2", "avx512", "neon"]
+Isa = Literal["default", "scalar", "avx2", "avx512", "neon", "wasm128"]
 Stage = Literal["raw", "capped", "biased", "weights"]
 
 
@@ -112,7 +112,7 @@ class Options(Shared, total=False):
 
     How to compute; results have the same bits for any number of threads, with or without a limit:
 
-     isa                      "default", "scalar", "avx2", "avx512" or "neon": exactly this instruction set, or an error
+     isa                      "default", "scalar", "avx2", "avx512", "neon" or "wasm128": exactly this instruction set, or an error
      invariant                a bool: bits do not depend on how queries are split into calls
      reproducible             a bool: the same bits with AVX2, AVX-512 and NEON
      workspace_limit          an integer: bytes that a call may use besides its arrays

@@ -40,7 +40,7 @@ class Hopfield:
 
      beta      how sharp: above 0
      threads   how many threads may work at once; None: as libattn.cpu().threads says
-     isa       "scalar", "avx2", "avx512" or "neon": exactly this instruction set; None: the best
+     isa       "scalar", "avx2", "avx512", "neon" or "wasm128": exactly this instruction set; None: the best
 
     The patterns are borrowed if they are dense and of one of the two types: changing them changes the memory.  States are [..., dim]
     of the same type, and results have the type and library of the states.  Arguments of another shape or value raise ValueError, of

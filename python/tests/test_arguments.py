@@ -260,7 +260,7 @@ ERRORS = [
     ({"out": np.empty((2, 4, 5, 12), "f")[..., ::2]}, ValueError, r"out has strides .*, or its last axis is not contiguous"),
     ({"out": np.empty(O.shape, "i4")}, TypeError, r"out has type int32; it must be float32"),
     ({"score": "magic"}, ValueError, r"score is 'magic'; known: dot general metric cosine distance additive"),
-    ({"isa": "avx3"}, ValueError, r"isa is 'avx3'; known: default scalar avx2 avx512 neon"),
+    ({"isa": "avx3"}, ValueError, r"isa is 'avx3'; known: default scalar avx2 avx512 neon wasm128"),
     ({"origin": (1, 2)}, TypeError, r"origin must be \(batch, head, heads, q, kv\), not \(1, 2\)"),
     ({"workspace_limit": 1}, MemoryError, r"workspace"),
 ]

@@ -133,7 +133,7 @@ MEMORY = hopfield.Hopfield(np.eye(3))
     (lambda: hopfield.Hopfield([["a"]]), TypeError, "patterns"), (lambda: hopfield.Hopfield(np.eye(2), beta=0), ValueError, "beta is 0.0"),
     (lambda: hopfield.Hopfield(np.eye(2), beta=np.inf), ValueError, "beta"), (lambda: hopfield.Hopfield(np.eye(2), beta=None), TypeError, "beta is of type NoneType"),
     (lambda: hopfield.Hopfield(np.eye(2), threads=0), ValueError, "threads is 0; it must be at least 1"),
-    (lambda: hopfield.Hopfield(np.eye(2), isa="mmx"), ValueError, "isa is 'mmx'; it must be 'scalar', 'avx2', 'avx512' or 'neon'"),
+    (lambda: hopfield.Hopfield(np.eye(2), isa="mmx"), ValueError, "isa is 'mmx'; it must be 'scalar', 'avx2', 'avx512', 'neon' or 'wasm128'"),
     (lambda: hopfield.Hopfield(np.eye(2), isa=3), TypeError, "isa is 3"),
     (lambda: MEMORY.update(np.ones(4)), ValueError, r"states has shape \[4\]; it must be \[..., dim\], where dim is 3"),
     (lambda: MEMORY.update(np.ones(3, "f")), TypeError, "states has type float32; it must be float64, as the patterns"),

@@ -30,7 +30,7 @@ def test_sources_that_are_not_built_say_so():
 
 def test_cpu(monkeypatch):
     found = libattn.cpu()
-    assert found.isa in ("scalar", "avx2", "avx512", "neon") and found.threads >= 1
+    assert found.isa in ("scalar", "avx2", "avx512", "neon", "wasm128") and found.threads >= 1
     monkeypatch.setenv("ATTN_THREADS", "none")
     with pytest.raises(ValueError, match="ATTN_THREADS"):
         libattn.cpu()

@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "guard.h"
 
+#if GUARD_HAS_PAGES
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -37,15 +38,6 @@ void guarded_destroy(guarded *g)
     *g = (guarded){0};
 }
 
-int guarded_intact(const guarded *g)
-{
-    for (const unsigned char *p = g->pages; p < g->data; p++)
-        if (*p != GUARD_BYTE) return 0;
-    for (const unsigned char *p = g->data + g->bytes; p < g->pages + g->pages_bytes; p++)
-        if (*p != GUARD_BYTE) return 0;
-    return 1;
-}
-
 void guarded_freeze(guarded *g) { (void)mprotect(g->pages, g->pages_bytes, PROT_READ); }
 
 static char fault_text[1200];
@@ -65,3 +57,4 @@ void guard_on_fault(const char *text)
     snprintf(fault_text, sizeof fault_text, "%s", text ? text : "");
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) signal(faults[i], text ? report_fault : SIG_DFL);
 }
+#endif

@@ -271,7 +271,7 @@ static void test_rejected(void **state)
         options = (attn_options){.struct_size = sizeof options, .isa = (attn_isa)9};
         if (rows[r].call != hopfield_separation && rows[r].call != hopfield_classical) { /* these two create no plan */
             FAILS(rows[r].call(&error), ATTN_ERR_ARGUMENT,
-                  "options.isa is 9; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
+                  "options.isa is 9; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon), 5 (wasm128)");
         }
         assert_int_equal(allocator_state.left, 1000);
         assert_true(!is_touched());

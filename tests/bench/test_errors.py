@@ -94,7 +94,7 @@ class Errors(unittest.TestCase):
                 errors.kept(run | {name: value})
 
     def test_instruction_set(self):
-        self.assertRegex(errors.isa(self.library), "^(scalar|avx2|avx512|neon)(, |$)")
+        self.assertRegex(errors.isa(self.library), "^(scalar|avx2|avx512|neon|wasm128)(, |$)")
 
 
 if __name__ == "__main__":

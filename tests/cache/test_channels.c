@@ -298,7 +298,7 @@ static void test_attention(void **state)
 {
     static store s;
     static float o[BATCH * HEADS * MOST * DIM], expected[BATCH * HEADS * MOST * DIM];
-    static const attn_isa isas[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
+    static const attn_isa isas[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON, ATTN_ISA_WASM128};
     static const int64_t queries[] = {1, 3, MOST}, all_lengths[][BATCH] = {{315, 96, 0}, {63, 320, 31}};
     int number = 0;
     (void)state;

@@ -178,7 +178,7 @@ static int attend(int f, int scaled, int paged, const rows *k, const rows *v, in
 static void test_attention(void **state)
 {
     static float o[HEADS * MAX_Q * DIM], expected[HEADS * MAX_Q * DIM];
-    static const attn_isa isas[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
+    static const attn_isa isas[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON, ATTN_ISA_WASM128};
     static const int64_t lengths[] = {1, 3, MAX_Q};
     int number = 0;
     (void)state;

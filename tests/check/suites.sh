@@ -8,7 +8,7 @@ if [ ! -d "$folder" ]; then
   echo "skipped: no folder of suites; ATTN_CONFORMANCE_DIR names one"
   exit 77
 fi
-for isa in scalar avx2 avx512 neon; do
+for isa in scalar avx2 avx512 neon wasm128; do
   if ATTN_ISA='' "$1" info --json | python3 -c "import json, sys; sys.exit(not any(k['usable'] and '$isa' in k['name'] for k in json.load(sys.stdin)['kernels']))"; then
     echo "$isa:"
     "$1" check --conformance "$folder" --isa "$isa" | grep -v ' 0 passed, 0 failed\|^    '

@@ -51,7 +51,7 @@ ATTN_ISA=scalar "$ATTN" info --json >out.txt
 ok "info follows ATTN_ISA" grep -qE '"isa":[^"]*"scalar"' out.txt
 ATTN_ISA=avx "$ATTN" info >out.txt 2>err.txt
 ok "  and rejects what is none" same "$? $(cat err.txt)" \
-    "2 attn info: the environment variable ATTN_ISA is 'avx'; known: scalar, avx2, avx512, neon"
+    "2 attn info: the environment variable ATTN_ISA is 'avx'; known: scalar, avx2, avx512, neon, wasm128"
 for isa in $(sed -n 's/^ *ATTN_ISA_\([A-Z0-9]*\) = [1-9].*/\1/p' "$ROOT/include/attn/attn.h" | tr '[:upper:]' '[:lower:]'); do
     ok "attn check names --isa=$isa" grep -q -e "--isa=NAME .*\b$isa\b" check.txt
     ok "attn info names ATTN_ISA=$isa" grep -q "ATTN_ISA (.*\b$isa\b" info.txt

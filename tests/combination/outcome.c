@@ -391,7 +391,7 @@ double outcome_worst(const outcome *out, const char **name)
 double outcome_worst_run(combination *c, outcome *out, int threads)
 {
     double worst = 0;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
         const char *name;
         if (!outcome_run(c, out, (attn_isa)isa, threads)) continue;
         const double fraction = outcome_worst(out, &name);

@@ -152,7 +152,7 @@ static double compare(attn_dtype dtype)
         combination_draw(&c, (uint64_t)seed, dtype, 0);
         derivatives out = outputs(&c, seed % 3 > 0);
         expectation e = expect(&c, &out);
-        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
             if (!combination_forward(&c, (attn_isa)isa) || !run(&c, &out, (attn_isa)isa, 1)) continue;
             worst = fmax(worst, fraction(&c, &out, &e, dtype, attn_isa_name((attn_isa)isa)));
             check_given(&c, &out, (attn_isa)isa);

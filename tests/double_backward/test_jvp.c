@@ -52,7 +52,7 @@ static double compare(attn_dtype dtype)
         ref_jvp(&c.ref, &t);
         ref_gradgrad sizes = {.Qd = t.Qd, .Kd = t.Kd, .Vd = t.Vd, .biasd = t.biasd};
         bounds_make(&bound, &c.ref, &sizes);
-        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
             if (!combination_forward(&c, (attn_isa)isa) || !run(&c, &out, (attn_isa)isa, 1)) continue;
             int64_t rows = c.ref.B * c.ref.Hq * c.ref.Sq;
             double o = bound_fraction(out.o.value, exact.o.value, bound.tan_o, rows * c.ref.Dv, unit(dtype));

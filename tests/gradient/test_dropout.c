@@ -127,7 +127,7 @@ static void test_same_mask(void **state)
     (void)state;
     for (int n = 0; n < 12; n++) {
         const double p = (1 + n / 2) / 8.0;
-        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
             combination c;
             draw(&c, types[n % 2], p, (uint64_t)n);
             outcome forward = outcome_make(&c, ATTN_FORWARD);

@@ -254,7 +254,7 @@ static void test_rejected(void **state)
     for (int i = 0; i < COUNT * N; i++) out[i / N][i % N] = 5;
     const attn_options unknown = {.struct_size = sizeof unknown, .isa = (attn_isa)99};
     REJECTED(m.options = &unknown, attn_hopfield_separation(&m, &share, &error), ATTN_ERR_ARGUMENT,
-             "options.isa is 99; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
+             "options.isa is 99; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon), 5 (wasm128)");
     REJECTED(m.struct_size = 3, UPDATE, ATTN_ERR_ARGUMENT, "attn_hopfield.struct_size is 3; set it to sizeof(attn_hopfield)");
     REJECTED(m.dtype = ATTN_F16, UPDATE, ATTN_ERR_UNSUPPORTED, "hopfield: dtype is f16; it must be f32 or f64");
     REJECTED(m.stored = 0, UPDATE, ATTN_ERR_SHAPE, "hopfield: stored is 0; it must be at least 1");

@@ -206,7 +206,7 @@ static void test_types(void **state)
     double worst = 0;
     int runs = 0, number = 0;
     (void)state;
-    for (int isa = ATTN_ISA_DEFAULT; isa <= ATTN_ISA_NEON; isa++)
+    for (int isa = ATTN_ISA_DEFAULT; isa <= ATTN_ISA_WASM128; isa++)
         for (int p = 0; p < 6; p++)
             for (int d = 0; d < 7; d++)
                 for (int t = 0; t < 4; t++) {

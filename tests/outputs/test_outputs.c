@@ -132,7 +132,7 @@ static void check_seed(uint64_t seed, attn_dtype storage)
     draw(&d, seed, storage);
     requested_init(&w, &d, draw_below(&d, 2) == 0);
     reference(&d, &e);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
         if (!can_run((attn_isa)isa)) continue;
         d.problem.outputs.after_dropout = 1;
         requested_run(&w, &d, (attn_isa)isa, 1);

@@ -186,7 +186,7 @@ static void test_nan(void **state)
     ((float *)(uintptr_t)d.tensors.k.data)[(S + BAD) * 4 + 1] = INFINITY;
     d.problem.mask.causal = 1;
     requested_init(&w, &d, 1);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
         if (!can_run((attn_isa)isa)) continue;
         requested_run(&w, &d, (attn_isa)isa, 1);
         for (int64_t h = 0; h < 2; h++)

@@ -11,7 +11,7 @@
 
 attn_isa isa_at(int index, attn_dtype dtype)
 {
-    static const attn_isa all[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
+    static const attn_isa all[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON, ATTN_ISA_WASM128};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const ref_matrices nothing = {0};
         const attn_product_problem p = matrices_problem(&nothing, dtype);

@@ -110,7 +110,7 @@ static void test_far_scores(void **state)
             sample *s = sample_make(type ? ATTN_F64 : ATTN_F32, sizes, SIZES, bias);
             const double u = type ? DBL_EPSILON : (double)FLT_EPSILON / 2; /* the sum here rounds too */
             double worst = 0;
-            for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+            for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
                 if (!run(s, ATTN_FORWARD, (attn_isa)isa)) continue;
                 for (int i = 0; i < SQ; i++)
                     for (int j = 0; j < SKV; j++) {
@@ -136,7 +136,7 @@ static void test_far_scores(void **state)
 static void test_far_gradients(void **state)
 {
     (void)state;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
         sample *s = sample_make(ATTN_F64, sizes, SIZES, 1);
         if (!run(s, ATTN_FORWARD, (attn_isa)isa) || !run(s, ATTN_BACKWARD, (attn_isa)isa)) {
             free(s);
@@ -183,7 +183,7 @@ static void test_neighbours(void **state)
         for (int c = 0; c < D; c += 3) mixed->q[i * D + c] = strange[i / 5 % 4];
     for (int j = 0; j < SKV; j += 7)
         for (int c = 0; c < D; c += 2) mixed->k[j * D + c] = strange[j / 7 % 4];
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++) {
         if (!run(plain, ATTN_FORWARD, (attn_isa)isa)) continue;
         (void)run(plain, ATTN_BACKWARD, (attn_isa)isa);
         (void)run(mixed, ATTN_FORWARD, (attn_isa)isa), (void)run(mixed, ATTN_BACKWARD, (attn_isa)isa);

@@ -30,7 +30,7 @@ static void compare(const char *line, attn_op op, attn_isa least, finding *found
     combination_parse(&c, line, 0);
     c.statistics = op == ATTN_FORWARD;
     outcome out = outcome_make(&c, op);
-    for (int isa = (int)least; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = (int)least; isa <= ATTN_ISA_WASM128; isa++) {
         const char *name;
         if (!outcome_run(&c, &out, (attn_isa)isa, 1)) continue;
         double fraction = outcome_worst(&out, &name), *worst = &found->worst[op == ATTN_BACKWARD];

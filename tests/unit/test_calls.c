@@ -267,7 +267,7 @@ static void test_names(void **state)
     } dtypes[] = {{"default", 0}, {"f32", 4},     {"f64", 8},   {"f16", 2},   {"bf16", 2},  {"bool", 1},  {"i8", 1},
                   {"u8", 1},      {"i16", 2},     {"u16", 2},   {"i32", 4},   {"u32", 4},   {"i64", 8},   {"u64", 8},
                   {"f8_e4m3", 1}, {"f8_e5m2", 1}, {"q8_0", 34}, {"q4_0", 18}, {"q4_1", 20}, {"q4_1c", 20}};
-    static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon"};
+    static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon", "wasm128"};
     char version[32];
     (void)state;
     for (int i = 0; i < 8; i++) assert_string_equal(attn_status_string((attn_status)i), statuses[i]);

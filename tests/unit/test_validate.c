@@ -328,8 +328,8 @@ static void test_options(void **state)
              "options.threads is 1025; it must be between 1 and 1024, or 0 for the default");
     REJECTED(s.options.threads = -1, ATTN_ERR_ARGUMENT,
              "options.threads is -1; it must be between 1 and 1024, or 0 for the default");
-    REJECTED(s.options.isa = (attn_isa)5, ATTN_ERR_ARGUMENT,
-             "options.isa is 5; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
+    REJECTED(s.options.isa = (attn_isa)6, ATTN_ERR_ARGUMENT,
+             "options.isa is 6; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon), 5 (wasm128)");
     REJECTED(s.options.allocator.allocate = never_allocate, ATTN_ERR_ARGUMENT,
              "options.allocator has allocate and no release; set both or neither");
     REJECTED(s.options.allocator.release = never_release, ATTN_ERR_ARGUMENT,

@@ -40,6 +40,7 @@ static const struct {
     {ATTN_CPU_AMX_BF16, "amx_bf16"},
     {ATTN_CPU_AMX_INT8, "amx_int8"},
     {ATTN_CPU_NEON, "neon"},
+    {ATTN_CPU_SIMD128, "simd128"},
 };
 
 #if X86
@@ -100,6 +101,8 @@ static uint32_t detect(void)
 }
 #elif defined(__aarch64__)
 static uint32_t detect(void) { return ATTN_CPU_NEON; } /* part of the base architecture, and compilers use it by default */
+#elif defined(__wasm_simd128__)
+static uint32_t detect(void) { return ATTN_CPU_SIMD128; } /* a module with such instructions loads only where they exist */
 #else
 static uint32_t detect(void) { return 0; }
 #endif

@@ -20,7 +20,8 @@ enum {
     ATTN_CPU_AMX_TILE = 1u << 10,
     ATTN_CPU_AMX_BF16 = 1u << 11,
     ATTN_CPU_AMX_INT8 = 1u << 12,
-    ATTN_CPU_NEON = 1u << 13
+    ATTN_CPU_NEON = 1u << 13,
+    ATTN_CPU_SIMD128 = 1u << 14
 };
 
 /* The usable ATTN_CPU_ bits: reported by CPUID and enabled in XCR0 (for AMX also permitted by the kernel). */

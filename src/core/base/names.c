@@ -28,7 +28,7 @@ static const struct {
     [ATTN_Q4_1C] = {"q4_1c", 20},
 };
 
-static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon"};
+static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon", "wasm128"};
 
 size_t attn_dtype_bytes(attn_dtype dtype) { return (unsigned)dtype < sizeof dtypes / sizeof *dtypes ? dtypes[dtype].bytes : 0; }
 

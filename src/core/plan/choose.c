@@ -16,9 +16,9 @@ static attn_status isa_from_environment(attn_isa *cap, attn_error *error)
     const char *text = getenv("ATTN_ISA");
     *cap = ATTN_ISA_DEFAULT;
     if (!text || !*text) return ATTN_OK;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++)
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++)
         if (strcmp(text, attn_isa_text((attn_isa)isa)) == 0) *cap = (attn_isa)isa;
-    CHECK(*cap, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is '%s'; known: scalar, avx2, avx512, neon", text);
+    CHECK(*cap, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is '%s'; known: scalar, avx2, avx512, neon, wasm128", text);
     return ATTN_OK;
 }
 
@@ -26,7 +26,7 @@ static attn_status isa_from_environment(attn_isa *cap, attn_error *error)
 static int is_above(attn_isa isa, attn_isa cap)
 {
     if (isa == ATTN_ISA_SCALAR) return 0;
-    return isa > cap || (isa == ATTN_ISA_NEON) != (cap == ATTN_ISA_NEON);
+    return isa > ATTN_ISA_AVX512 || cap > ATTN_ISA_AVX512 ? isa != cap : isa > cap;
 }
 
 /* 1 if scores, and in backward the products of dO and V, can be computed from bf16 as stored: nothing transforms queries and keys
@@ -80,8 +80,9 @@ static attn_status find(search *s, const attn_options *options, attn_error *erro
 
 static attn_status check_reproducible(const attn_options *options, const attn_kernel_row *row, attn_error *error)
 {
-    CHECK(!options->reproducible || row->isa != ATTN_ISA_SCALAR, ATTN_ERR_UNSUPPORTED,
-          "options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon");
+    const int rounds_products = row->isa == ATTN_ISA_SCALAR || row->isa == ATTN_ISA_WASM128; /* before they are added */
+    CHECK(!options->reproducible || !rounds_products, ATTN_ERR_UNSUPPORTED,
+          "options.reproducible is set and the instruction set is %s; it needs avx2, avx512 or neon", attn_isa_text(row->isa));
     return ATTN_OK;
 }
 

@@ -471,8 +471,8 @@ attn_status attn_options_validate(const attn_options *o, attn_error *error)
 {
     CHECK(o->threads >= 0 && o->threads <= ATTN_POOL_MAX, ATTN_ERR_ARGUMENT,
           "options.threads is %d; it must be between 1 and %d, or 0 for the default", o->threads, ATTN_POOL_MAX);
-    CHECK(o->isa >= ATTN_ISA_DEFAULT && o->isa <= ATTN_ISA_NEON, ATTN_ERR_ARGUMENT,
-          "options.isa is %d; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)", (int)o->isa);
+    CHECK(o->isa >= ATTN_ISA_DEFAULT && o->isa <= ATTN_ISA_WASM128, ATTN_ERR_ARGUMENT,
+          "options.isa is %d; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon), 5 (wasm128)", (int)o->isa);
     CHECK(o->reproducible == 0 || o->reproducible == 1, ATTN_ERR_ARGUMENT, "options.reproducible is %d; it must be 0 or 1",
           o->reproducible);
     CHECK(o->invariant == 0 || o->invariant == 1, ATTN_ERR_ARGUMENT, "options.invariant is %d; it must be 0 or 1", o->invariant);

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "pool.h"
 
+#if !ATTN_ONE_THREAD
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -336,3 +337,4 @@ __attribute__((destructor)) static void end(void)
     for (worker *w = spare; w; w = w->next) /* (the process may exit in a worker that has retired, as its last thread) */
         if (w->has_thread && !pthread_equal(w->thread, pthread_self())) (void)pthread_join(w->thread, NULL);
 }
+#endif

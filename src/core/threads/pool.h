@@ -5,6 +5,13 @@
 
 #include <stdint.h>
 
+/* WebAssembly has threads only if it is compiled for them (-pthread); without them one.c takes the place of pool.c. */
+#if defined(__wasm__) && !defined(_REENTRANT)
+#define ATTN_ONE_THREAD 1
+#else
+#define ATTN_ONE_THREAD 0
+#endif
+
 /* The most threads a call can have, including the caller's. */
 enum { ATTN_POOL_MAX = 1024 };
 
