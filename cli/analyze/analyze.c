@@ -16,6 +16,7 @@
 #include "cli/compute/weights.h"
 #include "cli/input/input.h"
 #include "cli/input/labels.h"
+#include "maps.h"
 #include "roles.h"
 #include "states.h"
 #include "testing/text/failure.h"
@@ -39,6 +40,11 @@ static const command_usage usage = {
              "a role if it puts half of its weight there (0.3 for a sink). --content leaves separators\n"
              "out, and divides each row by the rest of its sum.\n"
              "\n"
+             "--rollout and --flow write how much of each input token is in a token after a layer, the\n"
+             "product of the layers' weights and the maximum flow through them, with half of the weight\n"
+             "on the token itself; --gradient-weighted the weights times their gradients, from\n"
+             "`dweights`, or `do` and `v`, of IN. attn view, top and plot show these files.\n"
+             "\n"
              "--states treats the weights of a query as a Gibbs distribution at the temperature T of\n"
              "its softmax, with energies -scores: log partition log Z, free energy -T log Z, mean\n"
              "energy, entropy, heat capacity; the divergence of the weights from uniform ones; and\n"
@@ -51,6 +57,7 @@ static const command_usage usage = {
              "Examples:\n"
              "  attn analyze sentence.safetensors\n"
              "  attn analyze sentence.safetensors --roles --content\n"
+             "  attn analyze sentence.safetensors --rollout=rollout.safetensors\n"
              "  attn analyze sentence.safetensors --temperature=0.5 --json\n"
              "  attn analyze sentence.safetensors --states --sweep=0.25,0.5,1,2,4\n"
              "  attn analyze sentence.safetensors --steps=steps.safetensors\n"
@@ -66,11 +73,18 @@ typedef struct analyze_settings {
     int gradients;
     states_settings states;
     roles_settings roles;
+    maps_settings maps;
 } analyze_settings;
 
 static const option_row analyze_options[] = {
     {"roles", 0, NULL, "what each head does: previous token, separators, induction ...", FLAG(analyze_settings, roles.roles)},
     {"content", 0, NULL, "roles as if separators were not there", FLAG(analyze_settings, roles.content)},
+    {"rollout", 0, "FILE", "write attention rollout, a map for each layer",
+     OUTPUT(analyze_settings, maps.rollout, ".safetensors or .npz")},
+    {"flow", 0, "FILE", "write attention flow from the last layer to the input",
+     OUTPUT(analyze_settings, maps.flow, ".safetensors or .npz")},
+    {"gradient-weighted", 0, "FILE", "write weights times their gradients, where above 0",
+     OUTPUT(analyze_settings, maps.gradient, ".safetensors or .npz")},
     {"states", 0, NULL, "log partition, energies, heat capacity ... of each head", FLAG(analyze_settings, states.states)},
     {"sweep", 0, "T,T,...", "the entropy of each head at these temperatures",
      CALL_ON(states_set_temperatures, analyze_settings, states)},
@@ -315,36 +329,62 @@ static const char *scores_flag(const analyze_settings *s)
     return s->gradients ? "gradients" : s->states.states ? "states" : s->states.count ? "sweep" : s->states.steps ? "steps" : NULL;
 }
 
+/* Queries, keys, values and the gradient of the output, for a file that has no dweights. */
+static attn_status load_gradients(attention_input *input, const char *path, const input_settings *in, attn_input *grad_o,
+                                  attn_error *error)
+{
+    input_settings backward = *in;
+    if (!input->file || !attn_archive_find(input->file, "do")) return ATTN_OK; /* an error of maps.c */
+    input_free(input);
+    backward.spec.op = SPEC_BACKWARD;
+    const attn_status status = input_load(input, path, &backward, INPUT_VALUE, error);
+    if (status != ATTN_OK) return status;
+    *grad_o = input->tensors.grad_o;
+    input->problem.op = ATTN_FORWARD;
+    input->tensors = tensors_of_op(&input->tensors, ATTN_FORWARD);
+    return ATTN_OK;
+}
+
+/* *grad_o: the gradient of the output, if it is used. */
 static attn_status load(attention_input *input, const char *path, const analyze_settings *settings, input_settings *in,
-                        attn_error *error)
+                        attn_input *grad_o, attn_error *error)
 {
     const int values = settings->gradients || settings->states.steps;
     const char *flag = scores_flag(settings);
-    if (!flag) return input_load_weights(input, path, in, error);
-    in->has_dtype = 1, in->spec.dtype = SPEC_F64;
-    const attn_status status = input_load(input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
-    if (status == ATTN_OK || !input_has_weights_alone(input, in)) return status;
-    return failure(error, ATTN_ERR_ARGUMENT,
-                   "%.100s has weights and no q: --%s needs scores, which cannot be computed from weights", path, flag);
+    if (flag) in->has_dtype = 1, in->spec.dtype = SPEC_F64;
+    attn_status status = flag ? input_load(input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error)
+                              : input_load_weights(input, path, in, error);
+    if (flag && status != ATTN_OK && input_has_weights_alone(input, in))
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.100s has weights and no q: --%s needs scores, which cannot be computed from weights", path, flag);
+    if (status == ATTN_OK && settings->maps.gradient && !input->weights && input->file &&
+        !attn_archive_find(input->file, "dweights"))
+        status = load_gradients(input, path, in, grad_o, error);
+    return status;
 }
 
 static attn_status analyze(const char *path, const void *own, input_settings *in, attn_error *error)
 {
     const analyze_settings *settings = own;
     const common_settings *common = &in->common;
+    const char *output = maps_output(&settings->maps) ? maps_output(&settings->maps) : settings->states.steps;
     attention_input input;
+    attn_input grad_o = {0};
     labels l = {0};
     printer out = {NULL, NULL, 1};
     cJSON *object = NULL;
-    attn_archive *steps = NULL;
+    attn_archive *file = NULL;
     attn_status status = settings->gradients || settings->states.steps ? ATTN_OK : check_unused(in, error);
     if (status == ATTN_OK) status = roles_check(&settings->roles, error);
+    if (status == ATTN_OK) status = maps_check(&settings->maps, settings->states.steps, error);
     if (status != ATTN_OK) return status;
-    status = load(&input, path, settings, in, error);
-    if (status == ATTN_OK) status = input_check_output(&input, settings->states.steps, error);
+    status = load(&input, path, settings, in, &grad_o, error);
+    if (status == ATTN_OK) status = input_check_output(&input, output, error);
     if (status == ATTN_OK) status = states_check(&settings->states, &input, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
     if (status == ATTN_OK) out.distribution = weights_are_distributions(&input);
+    if (status == ATTN_OK && maps_output(&settings->maps))
+        status = analyze_maps(&input, &l, &settings->maps, &grad_o, common, &file, error);
     if (status == ATTN_OK && common->json) {
         object = json_begin();
         out.heads = json_list(object, "heads");
@@ -353,12 +393,13 @@ static attn_status analyze(const char *path, const void *own, input_settings *in
     if (status == ATTN_OK) status = analyze_heads(&input, &l, &out, common, error);
     if (status == ATTN_OK && settings->roles.roles) status = analyze_roles(&input, &l, &settings->roles, common, object, error);
     if (status == ATTN_OK && states_requested(&settings->states))
-        status = analyze_states(&input, &l, &settings->states, object, &steps, error);
+        status = analyze_states(&input, &l, &settings->states, object, &file, error);
     if (status == ATTN_OK && settings->gradients) status = analyze_gradients(&input, object, error);
+    if (status == ATTN_OK && object && maps_output(&settings->maps)) json_text(object, "map", output);
     char *json = status == ATTN_OK && object ? json_compose(object) : NULL;
     if (status != ATTN_OK) cJSON_Delete(object);
-    status = file_finish(status, steps, settings->states.steps, json, error);
-    attn_archive_destroy(steps);
+    status = file_finish(status, file, output, json, error);
+    attn_archive_destroy(file);
     labels_free(&l);
     input_free(&input);
     return status;

@@ -137,6 +137,7 @@ static void read_axes(labels *l, const attention_input *input)
     if (axis == -2) axis = input->leading > 0 && !per_entry ? 0 : -1;
     if (axis >= input->leading || input->begins_q) axis = -1; /* packed sequences are entries */
     l->has_layers = axis >= 0;
+    l->layer_axis = axis;
     l->layers = l->entries = l->inner = 1;
     for (int k = 0; k < input->leading; k++) {
         if (k == axis) l->layers = input->lead[k];

@@ -20,6 +20,7 @@ typedef struct labels {
     int64_t layers, entries;
     int64_t inner;         /* batch entries between two layers */
     int has_layers;        /* 1: an axis is the layer */
+    int layer_axis;        /* its number among the leading ones; -1: none */
     int64_t *layer_number; /* from the metadata's `layers` or `layer`; otherwise 0, 1, ... */
     int64_t lists;         /* 0: no tokens; 1: the same for all entries; else one for each entry */
     token_list *list;

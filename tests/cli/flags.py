@@ -83,6 +83,7 @@ TENSORS = {
     "layer": (["--layer=0"], {}), "head": (["--head=0"], {}), "entry": (["--entry=0"], {}), "queries": (["--queries=0-1"], {}), "token": ([], {}),
     "count": (["--count=1"], {}), "content": (["--content"], {}), "title": (["--title=T"], {}), "sweep": (["--sweep=1,2"], {}),
     "steps": (["--steps=steps.npz"], {}), "roles": (["--roles"], {}),
+    "rollout": (["--rollout=map.npz"], {}), "flow": (["--flow=map.npz"], {}), "gradient-weighted": (["--gradient-weighted=map.npz"], {"do": floats(H, S, D)}),
 }
 COMMON = {"output": [], "threads": ["--threads=1"], "isa": ["--isa=scalar"], "seed": ["--seed=1"], "json": ["--json"], "quiet": ["--quiet"],
           "help": ["--help"], "invariant": ["--invariant"], "reproducible": ["--reproducible"]}
