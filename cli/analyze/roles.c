@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/base/progress.h"
+#include "cli/compute/copying.h"
 #include "cli/compute/roles.h"
 #include "cli/compute/weights.h"
 #include "testing/text/failure.h"
@@ -19,6 +20,7 @@ void roles_print(void)
     printf("\nNumbers of --roles:\n");
     for (int r = 0; r < HEAD_ROLES; r++)
         printf("  %-14s %s (%s)\n", head_role_table[r].name, head_role_table[r].line, head_role_table[r].source);
+    printf("  %-14s %s (%s)\n", "copying", "share of positive eigenvalues of wv wo, if IN has them", "Elhage et al. 2021");
 }
 
 attn_status roles_check(const roles_settings *settings, attn_error *error)
@@ -71,7 +73,7 @@ static void print_heading(const labels *l)
 {
     printf("%slayer  head", l->entries > 1 ? "entry  " : "");
     for (int r = 0; r < HEAD_ROLES; r++) printf("  %*s", width_of(r), head_role_table[r].heading);
-    printf("  roles\n");
+    printf("  copying  roles\n");
 }
 
 static void print_place(const labels *l, int64_t layer, int64_t entry)
@@ -87,13 +89,16 @@ static void print_number(int role, double x)
 }
 
 /* Ends with what uniform rows score, and how many rows count: the same for all heads, unless they have masks of their own. */
-static void print_layer(const labels *l, int64_t layer, int64_t entry, const head_roles *roles, int64_t heads)
+static void print_layer(const labels *l, int64_t layer, int64_t entry, const head_roles *roles, const double *copying,
+                        int64_t heads)
 {
     for (int64_t h = 0; h < heads; h++) {
         int badges = 0;
         print_place(l, layer, entry);
         printf("%4" PRId64, h);
         for (int r = 0; r < HEAD_ROLES; r++) print_number(r, roles[h].number[r].score);
+        if (isnan(copying[h])) printf("  %7s", "-");
+        else printf("  %7.3f", copying[h]);
         for (int r = 0; r < HEAD_ROLES; r++)
             if (head_role_badge(&roles[h], r)) printf("%s%s", badges++ ? ", " : "  ", head_role_table[r].name);
         printf("\n");
@@ -114,9 +119,10 @@ static void print_layer(const labels *l, int64_t layer, int64_t entry, const hea
 
 /* ---- JSON ---- */
 
-static void add_item(cJSON *item, const head_roles *roles)
+static void add_item(cJSON *item, const head_roles *roles, double copying)
 {
     for (int r = 0; r < HEAD_ROLES; r++) json_number(item, head_role_table[r].name, roles->number[r].score);
+    json_number(item, "copying", copying);
     if (roles->sink_key >= 0) json_int(item, "sink_key", roles->sink_key);
     cJSON *list = json_list(item, "roles"), *uniform = json_object(item, "uniform"), *rows = json_object(item, "rows");
     for (int r = 0; r < HEAD_ROLES; r++) {
@@ -134,6 +140,8 @@ attn_status analyze_roles(const attention_input *input, const labels *l, const r
     const int64_t heads = input->problem.shape.heads_q;
     head_sums **sums = need_memory(heads, sizeof(head_sums *));
     head_roles *roles = need_memory(heads, sizeof *roles);
+    double *copying = need_memory(l->layers * heads, sizeof *copying);
+    ov_weights circuits;
     cJSON *item = object ? cJSON_GetObjectItemCaseSensitive(object, "heads")->child : NULL;
     weight_reader reader;
     progress bar;
@@ -142,6 +150,8 @@ attn_status analyze_roles(const attention_input *input, const labels *l, const r
     no_values.problem.shape.dim_v = 0;
     attn_status status = weights_begin_visible(&reader, &no_values, 1, common, error);
     progress_begin(&bar, "roles", common->quiet);
+    ov_find(&circuits, input, l);
+    for (int64_t n = 0; n < l->layers * heads && status == ATTN_OK; n++) copying[n] = ov_copying(&circuits, n / heads, n % heads);
     if (status == ATTN_OK && !object) print_heading(l);
     for (int64_t e = 0; e < l->entries && status == ATTN_OK; e++) {
         head_text text;
@@ -149,8 +159,9 @@ attn_status analyze_roles(const attention_input *input, const labels *l, const r
         for (int64_t h = 0; h < heads; h++) sums[h] = head_sums_make(&text);
         for (int64_t y = 0; y < l->layers && status == ATTN_OK; y++) {
             status = read_layer(&reader, labels_batch(l, y, e), &text, sums, roles, error);
-            for (int64_t h = 0; h < heads && status == ATTN_OK && item; h++, item = item->next) add_item(item, &roles[h]);
-            if (status == ATTN_OK && !object) print_layer(l, y, e, roles, heads);
+            for (int64_t h = 0; h < heads && status == ATTN_OK && item; h++, item = item->next)
+                add_item(item, &roles[h], copying[y * heads + h]);
+            if (status == ATTN_OK && !object) print_layer(l, y, e, roles, copying + y * heads, heads);
             progress_show(&bar, ++done, l->entries * l->layers);
         }
         for (int64_t h = 0; h < heads; h++) head_sums_free(sums[h]);
@@ -158,7 +169,10 @@ attn_status analyze_roles(const attention_input *input, const labels *l, const r
     }
     progress_end(&bar);
     weights_end(&reader);
+    if (status == ATTN_OK && !circuits.value && object) json_text(object, "copying_reason", circuits.reason);
+    if (status == ATTN_OK && !circuits.value && !object) printf("%s\n", circuits.reason);
     free(sums);
     free(roles);
+    free(copying);
     return status;
 }

@@ -105,6 +105,22 @@ static attn_status copy_options(layer_work *w, attn_error *error)
     return status;
 }
 
+/* The value and output projections [out, in], from which `attn analyze --roles` sees whether a head copies. */
+static attn_status copy_projections(layer_work *w, attn_error *error)
+{
+    const attn_layer *l = &w->layer;
+    const int64_t shape[2][2] = {{l->heads_kv * l->head_dim_v, l->dim_key ? l->dim_key : l->dim_model},
+                                 {w->width, l->heads_q * l->head_dim_v}};
+    const void *const from[2] = {w->weights.value.data, w->weights.output.data};
+    attn_status status = ATTN_OK;
+    for (int n = 0; n < 2 && status == ATTN_OK; n++) {
+        void *to;
+        status = layer_add(w, n ? "wo" : "wv", 2, shape[n], &to, error);
+        if (status == ATTN_OK) memcpy(to, from[n], (size_t)(shape[n][0] * shape[n][1]) * attn_dtype_size(w->x->dtype));
+    }
+    return status;
+}
+
 attn_status layer_add_qkv(layer_work *w, attn_error *error)
 {
     const attn_layer *l = &w->layer;
@@ -119,6 +135,7 @@ attn_status layer_add_qkv(layer_work *w, attn_error *error)
     if (status == ATTN_OK) status = add_heads(w, "k", rows, l->heads_kv, dim_k, &k.to, error);
     if (status == ATTN_OK) status = add_heads(w, "v", rows, l->heads_kv, l->head_dim_v, &v.to, error);
     if (status == ATTN_OK) status = copy_options(w, error);
+    if (status == ATTN_OK) status = copy_projections(w, error);
     if (status != ATTN_OK) return status;
     void *const scratch = need_memory(count, attn_dtype_size(w->x->dtype));
     twice.to = (attn_output){scratch, w->x->dtype, {0, 0, 0, 0}};

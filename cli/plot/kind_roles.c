@@ -71,14 +71,14 @@ static attn_status read_grid(head_grid *g, const source *from, int64_t entry, at
     return ATTN_OK;
 }
 
-/* Returns 1 if any head has the number. */
-static int read_scores(const head_grid *g, const char *name, double *scores)
+/* Returns 1 if any head has the number.  Below 0, variance explained is chance. */
+static int read_scores(const head_grid *g, const char *name, double least, double *scores)
 {
     int any = 0;
     for (int64_t n = 0; n < g->layers * g->heads; n++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(g->head[n], name);
-        scores[n] = cJSON_IsNumber(item) ? fmin(1, fmax(0, item->valuedouble)) : -INFINITY;
-        any |= scores[n] >= 0;
+        scores[n] = cJSON_IsNumber(item) ? fmin(1, fmax(least, item->valuedouble)) : -INFINITY;
+        any |= isfinite(scores[n]);
     }
     return any;
 }
@@ -92,22 +92,26 @@ static void draw_roles(plot_task *task, const head_grid *g)
         snprintf(names[y], sizeof names[y], "%" PRId64, g->layer_number[y]);
         rows[y] = names[y];
     }
+    heat h = {.row_axis = "layer",
+              .column_axis = "head",
+              .rows = g->layers,
+              .columns = g->heads,
+              .values = scores,
+              .colors = HEAT_SEQUENTIAL,
+              .high = 1,
+              .row_names = rows,
+              .cell = CELL};
     for (int r = 0; r < HEAD_ROLES; r++) {
-        const heat h = {.title = head_role_table[r].heading,
-                        .row_axis = "layer",
-                        .column_axis = "head",
-                        .value = head_role_table[r].heading,
-                        .rows = g->layers,
-                        .columns = g->heads,
-                        .values = scores,
-                        .colors = HEAT_SEQUENTIAL,
-                        .high = 1,
-                        .row_names = rows,
-                        .cell = CELL};
-        if (read_scores(g, head_role_table[r].name, scores)) heat_put(task->figure, &h);
+        h.title = h.value = head_role_table[r].heading;
+        if (read_scores(g, head_role_table[r].name, 0, scores)) heat_put(task->figure, &h);
     }
+    const int copying = read_scores(g, "copying", -1, scores);
+    h.title = h.value = "copying";
+    h.colors = HEAT_DIVERGING;
+    if (copying) heat_put(task->figure, &h);
     figure_new_row(task->figure);
     heat_bar_put(task->figure, HEAT_SEQUENTIAL, 0, 1, "mean weight, or share");
+    if (copying) heat_bar_put(task->figure, HEAT_DIVERGING, -1, 1, "copying");
     snprintf(task->title, sizeof task->title, "What %" PRId64 " heads do", g->layers * g->heads);
     free(scores), free(names), free(rows);
 }

@@ -285,6 +285,10 @@ def check_roles(words):
         tap.check(f"roles: {name} of each head", all(near(a, b, 0.001) for a, b in zip(shown, expected)) and len(cells) == 72, cells[:3])
         rows = [round(c[1], 1) for c in cells]
         tap.check(f"roles: {name} by layer", [rows[n] == rows[0] for n in range(72)] == [n < 12 for n in range(72)])
+    with open("copying.json", "w") as file:
+        json.dump({"heads": [{**heads[0], "head": n, "copying": x} for n, x in enumerate((0.5, -0.75, None))]}, file)
+    cells = Picture("roles", "copying.json").panel("copying").cells()
+    tap.check("roles: copying, below 0 too", [c[4].split()[-1] for c in cells[:2]] == ["0.5", "-0.75"] and "copying" not in names, cells)
     with open("batch.json", "w") as file:
         json.dump({"heads": [{**heads[0], "entry": 0, "previous": 0.25, "next": None}, {**heads[0], "entry": 1, "layer": 7, "previous": 0.75, "next": None}]}, file)
     second = Picture("roles", "batch.json", "--entry=1")

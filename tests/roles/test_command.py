@@ -88,9 +88,9 @@ def check_planted():
 def check_table():
     lines = attn("analyze", "planted.safetensors", "--roles").splitlines()
     at = next(n for n, line in enumerate(lines) if line.split()[2:3] == ["previous"])
-    check("the table has the names", lines[at].split() == ["layer", "head", *POINTS, "sink", "entropy", "positional", "roles"], lines[at])
+    check("the table has the names", lines[at].split() == ["layer", "head", *POINTS, "sink", "entropy", "positional", "copying", "roles"], lines[at])
     check("  a row for each head", lines[at + 3].split()[:5] == ["0", "2", lines[at + 3].split()[2], lines[at + 3].split()[3], "1.000"], lines[at + 3])
-    check("  ends it with the roles", lines[at + 1].endswith("previous, positional"), lines[at + 1])
+    check("  ends it with the roles", lines[at + 1].endswith("-  previous, positional"), lines[at + 1])
     check("  then uniform rows", lines[at + len(POINTS) + 3].split()[:3] == ["0", "uniform", "0.042"], lines[at + len(POINTS) + 3])
     check("  and their number", lines[at + len(POINTS) + 4].split()[:6] == ["0", "rows", "23", "23", "24", "23"], lines[at + len(POINTS) + 4])
 
@@ -137,6 +137,34 @@ def check_recorded():
         check("  and no head looks at the street", street < 0.24 < at(5, 11, 2), street)
 
 
+def check_copying():
+    # the eigenvalues of NumPy give these
+    expected = [0.529327, 0.988169, -0.992624, -0.050943, -0.075683, 0.913906, -0.180059, -0.907281, 0.702890, -0.588986, 0.031133, 0.671031]
+    layer = os.path.join(DATA, "animal_street_layer2.safetensors")
+    check("copying of a real layer", all(abs(head["copying"] - x) < 1e-6 for head, x in zip(heads(layer), expected)))
+    # Query heads 0 and 1 share values, as do 2 and 3: outputs that are their transposes, their negatives, or those of the others'
+    # channels, which overlap in none.
+    model, dim = 6, 2
+    value = [float(i == j) for i in range(4) for j in range(model)]
+    output = [[0.0] * (4 * dim) for _ in range(model)]
+    for head, (first, sign) in enumerate(((0, 1), (0, -1), (2, 1), (0, 1))):
+        for c in range(dim):
+            output[first + c][head * dim + c] = float(sign)
+    weights = {"weights": ("F32", [2, 4, 3, 3], [1 / 3] * 72)}
+    twice = {"wv": ("F64", [2, 4, model], value + [-x for x in value]), "wo": ("F64", [2, model, 4 * dim], 2 * [x for row in output for x in row])}
+    tensor_file.write("layers.safetensors", {**weights, **twice})
+    found = heads("layers.safetensors")
+    check("copying of layers whose heads share values", [head["copying"] for head in found] == [1, -1, 1, None, -1, 1, -1, None], found)
+    reasons = (("copying cannot be computed from queries, keys and weights: it needs wv and wo of the layer", {}),
+               ("copying cannot be computed: 'wv' and 'wo' are not [out, in] of 4 heads and 2 layers", {"wv": twice["wv"], "wo": ("F64", [model, 4 * dim], [1.0] * (8 * model))}),
+               ("copying cannot be computed: 'wv' and 'wo' are not [out, in] of 4 heads and 2 layers", {"wv": ("F64", [2, 3, model], [1.0] * 6 * model), "wo": twice["wo"]}))
+    for reason, tensors in reasons:
+        tensor_file.write("none.safetensors", {**weights, **tensors})
+        said = json.loads(attn("analyze", "none.safetensors", "--roles", "--json"))
+        check(f"it is said why there is none: {sorted(tensors)}", said["copying_reason"] == reason and all(head["copying"] is None for head in said["heads"]), said.get("copying_reason"))
+        check("  below the table too", attn("analyze", "none.safetensors", "--roles").endswith(f"{reason}\n"))
+
+
 def check_rejected():
     says = "weights.safetensors has weights and no q: "
     for flag in ("--states", "--sweep=1,2", "--gradients", "--steps=steps.npz"):
@@ -157,6 +185,7 @@ def main():
     check_table()
     check_weights_alone()
     check_recorded()
+    check_copying()
     check_rejected()
     return finish()
 

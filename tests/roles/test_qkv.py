@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """`attn layer --qkv`: the queries, keys and values that the layer uses; `attn run` on them gives the layer's weights, bit by bit."""
+import json
 import math
 import os
 import random
@@ -56,6 +57,7 @@ def main():
     y = [sum(attended[((b * H + c // D) * N + i) * D + c % D] * wo[e * H * D + c] for c in range(H * D)) for b in range(B) for i in range(N) for e in range(E)]
     # sums of H * D products of numbers around 1, in double
     check("grouped heads: their outputs, projected, are y", max(abs(p - q) for p, q in zip(y, made["y"][2])) < 1e-12)
+    check("grouped heads: wv and wo beside them", all(made[name][1] == WEIGHTS[name][1] and list(made[name][2]) == WEIGHTS[name][2] for name in ("wv", "wo")))
     q = [sum(a * b for a, b in zip(x["x"][2][i * E:(i + 1) * E], WEIGHTS["wq"][2][c * E:(c + 1) * E])) + WEIGHTS["bq"][2][c] for i in range(N) for c in range(H * D)]
     check("grouped heads: q by definition", all(abs(made["q"][2][(c // D * N + i) * D + c % D] - q[i * H * D + c]) < 1e-12 for i in range(N) for c in range(H * D)))
     agrees("one sequence", {"x": floats(N, E)}, shapes={"q": [H, N, D], "v": [G, N, D]})
@@ -76,6 +78,8 @@ def main():
     # the sums of 384 products and a bias, twice: at most 386 u (|x| |w|) of either; sizes are measured
     far = max(abs(a - b) for letter in "qkv" for a, b in zip(real[letter][2], recorded[letter][2][2 * size:3 * size]))
     check("of a real layer: those of the model", far < 386 * 2**-24, far)
+    roles = [[head["copying"] for head in json.loads(attn("analyze", path, "--roles", "--json"))["heads"]] for path in ("real.safetensors", street)]
+    check("of a real layer: heads copy as its own weights say", roles[0] == roles[1] and None not in roles[0])
     for command in (["analyze", "--roles"], ["top", "--token=it"], ["view", "-o", "page.html"]):
         check(f"attn {command[0]} takes them", attn(command[0], "real.safetensors", *command[1:]) is not None)
 
