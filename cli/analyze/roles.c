@@ -100,7 +100,7 @@ static void print_layer(const labels *l, int64_t layer, int64_t entry, const hea
         if (isnan(copying[h])) printf("  %7s", "-");
         else printf("  %7.3f", copying[h]);
         for (int r = 0; r < HEAD_ROLES; r++)
-            if (head_role_badge(&roles[h], r)) printf("%s%s", badges++ ? ", " : "  ", head_role_table[r].name);
+            if (head_role_badge(&roles[h], (head_role)r)) printf("%s%s", badges++ ? ", " : "  ", head_role_table[r].name);
         printf("\n");
     }
     if (!heads) return;
@@ -126,7 +126,7 @@ static void add_item(cJSON *item, const head_roles *roles, double copying)
     if (roles->sink_key >= 0) json_int(item, "sink_key", roles->sink_key);
     cJSON *list = json_list(item, "roles"), *uniform = json_object(item, "uniform"), *rows = json_object(item, "rows");
     for (int r = 0; r < HEAD_ROLES; r++) {
-        if (head_role_badge(roles, r)) cJSON_AddItemToArray(list, cJSON_CreateString(head_role_table[r].name));
+        if (head_role_badge(roles, (head_role)r)) cJSON_AddItemToArray(list, cJSON_CreateString(head_role_table[r].name));
         json_number(uniform, head_role_table[r].name, roles->number[r].baseline);
         json_int(rows, head_role_table[r].name, roles->number[r].rows);
     }
