@@ -161,7 +161,8 @@ static attn_status find_gradients(const attention_input *input, const attn_archi
 {
     const attn_shape *s = &input->problem.shape;
     char have[SHAPE_TEXT], need[SHAPE_TEXT];
-    int64_t shape[ATTN_MAX_RANK], size[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
+    const int64_t size[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
+    int64_t shape[ATTN_MAX_RANK];
     const attn_archive_tensor *t = *given = input->file ? attn_archive_find(input->file, "dweights") : NULL;
     if (!t) return ATTN_OK;
     int rank = input->leading, fits = t->dtype >= ATTN_F32 && t->dtype <= ATTN_BF16;

@@ -80,6 +80,10 @@ def main():
     check("of a real layer: those of the model", far < 386 * 2**-24, far)
     roles = [[head["copying"] for head in json.loads(attn("analyze", path, "--roles", "--json"))["heads"]] for path in ("real.safetensors", street)]
     check("of a real layer: heads copy as its own weights say", roles[0] == roles[1] and None not in roles[0])
+    attn("layer", street, "-o", "weights.safetensors", "--heads=12", "--weights", "--quiet")
+    for command in (["analyze", "--json"], ["top", "--token=it", "--json"]):
+        alone, computed = (json.loads(attn(command[0], path, *command[1:])) for path in ("weights.safetensors", "real.safetensors"))
+        check(f"attn {command[0]} takes the weights of a layer alone", alone == computed and len(alone) > 1)
     for command in (["analyze", "--roles"], ["top", "--token=it"], ["view", "-o", "page.html"]):
         check(f"attn {command[0]} takes them", attn(command[0], "real.safetensors", *command[1:]) is not None)
 
