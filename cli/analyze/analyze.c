@@ -245,9 +245,7 @@ static attn_status analyze_heads(const attention_input *input, const labels *l, 
     weight_reader reader;
     progress bar;
     int64_t done = 0;
-    attention_input no_values = *input; /* weights do not need them */
-    no_values.problem.shape.dim_v = 0;
-    attn_status status = weights_begin(&reader, &no_values, 1, common, error);
+    attn_status status = weights_begin(&reader, input, 1, common, error);
     progress_begin(&bar, "weights", common->quiet);
     if (status == ATTN_OK && !out->heads) print_heading(out, l);
     for (int64_t e = 0; e < l->entries && status == ATTN_OK; e++)

@@ -197,15 +197,13 @@ static attn_status gradient_weighted(const attention_input *input, const labels 
     double *of_o = NULL, *v = NULL, *gradients = NULL;
     float *to = NULL;
     weight_reader reader = {.input = input};
-    attention_input no_values = *input; /* weights do not need them */
-    no_values.problem.shape.dim_v = 0;
     attn_status status = find_gradients(input, &given, error);
     if (status == ATTN_OK && !given && !grad_o->data)
         status =
             failure(error, ATTN_ERR_ARGUMENT,
                     "%.100s: --gradient-weighted needs gradients: dweights [head, query, key], or do, v, q and k", input->path);
     if (status == ATTN_OK) status = make(input, l, s->heads_q, 0, out, &to, error);
-    if (status == ATTN_OK) status = weights_begin(&reader, &no_values, s->len_q, common, error);
+    if (status == ATTN_OK) status = weights_begin(&reader, input, s->len_q, common, error);
     if (status == ATTN_OK) gradients = need_memory(pairs, sizeof *gradients);
     if (status == ATTN_OK && !given)
         of_o = read_dense(input, TENSOR(grad_o), grad_o), v = read_dense(input, TENSOR(v), &input->tensors.v);

@@ -82,10 +82,10 @@ static void print_place(const labels *l, int64_t layer, int64_t entry)
     printf("%5" PRId64 "  ", l->layer_number[layer]);
 }
 
-static void print_number(int role, double x)
+static void print_number(int width, double x)
 {
-    if (isnan(x)) printf("  %*s", width_of(role), "-");
-    else printf("  %*.3f", width_of(role), x);
+    if (isnan(x)) printf("  %*s", width, "-");
+    else printf("  %*.3f", width, x);
 }
 
 /* Ends with what uniform rows score, and how many rows count: the same for all heads, unless they have masks of their own. */
@@ -96,9 +96,8 @@ static void print_layer(const labels *l, int64_t layer, int64_t entry, const hea
         int badges = 0;
         print_place(l, layer, entry);
         printf("%4" PRId64, h);
-        for (int r = 0; r < HEAD_ROLES; r++) print_number(r, roles[h].number[r].score);
-        if (isnan(copying[h])) printf("  %7s", "-");
-        else printf("  %7.3f", copying[h]);
+        for (int r = 0; r < HEAD_ROLES; r++) print_number(width_of(r), roles[h].number[r].score);
+        print_number(7, copying[h]);
         for (int r = 0; r < HEAD_ROLES; r++)
             if (head_role_badge(&roles[h], (head_role)r)) printf("%s%s", badges++ ? ", " : "  ", head_role_table[r].name);
         printf("\n");
@@ -107,8 +106,8 @@ static void print_layer(const labels *l, int64_t layer, int64_t entry, const hea
     print_place(l, layer, entry);
     printf("uniform");
     for (int r = 0; r < HEAD_ROLES; r++) {
-        if (r) print_number(r, roles->number[r].baseline);
-        else printf("  %*.3f", width_of(r) - 3, roles->number[r].baseline);
+        const int narrower = r == 0 ? (int)strlen("uniform") - 4 : 0; /* the word is wider than the column of heads */
+        print_number(width_of(r) - narrower, roles->number[r].baseline);
     }
     printf("\n");
     print_place(l, layer, entry);
@@ -146,9 +145,7 @@ attn_status analyze_roles(const attention_input *input, const labels *l, const r
     weight_reader reader;
     progress bar;
     int64_t done = 0;
-    attention_input no_values = *input; /* weights do not need them */
-    no_values.problem.shape.dim_v = 0;
-    attn_status status = weights_begin_visible(&reader, &no_values, 1, common, error);
+    attn_status status = weights_begin_visible(&reader, input, 1, common, error);
     progress_begin(&bar, "roles", common->quiet);
     ov_find(&circuits, input, l);
     for (int64_t n = 0; n < l->layers * heads && status == ATTN_OK; n++) copying[n] = ov_copying(&circuits, n / heads, n % heads);

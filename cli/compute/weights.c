@@ -71,6 +71,7 @@ static attn_status begin(weight_reader *reader, const attention_input *input, in
     attn_problem whole = input->problem;
     whole.outputs = (attn_outputs){.scores_stage = ATTN_STAGE_BIASED};
     whole.dropout.probability = 0; /* the weights are taken before dropout */
+    whole.shape.dim_v = 0;         /* and need no values */
     attn_tensors all = input->tensors, tensors;
     for (int t = 0; t < TENSORS; t++)
         if (t != TENSOR(o) && tensors_writes(&all, whole.op, t)) *tensors_slot(&all, t) = (attn_output){0};

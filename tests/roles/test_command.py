@@ -95,6 +95,19 @@ def check_table():
     check("  and their number", lines[at + len(POINTS) + 4].split()[:6] == ["0", "rows", "23", "23", "24", "23"], lines[at + len(POINTS) + 4])
 
 
+def check_places():
+    """Queries of another text have no places; aligned at the end they have the last ones."""
+    draw = random.Random(9)
+    tensor_file.write("cross.safetensors", {name: ("F32", [1, n, 8], [draw.gauss(0, 1) for _ in range(8 * n)]) for name, n in (("q", 5), ("k", 12), ("v", 12))})
+    head = heads("cross.safetensors")[0]
+    check("a cross-attention has no previous token", head["previous"] is None and head["positional"] is None and head["rows"]["sink"] == 5, head)
+    check("  nor does its table", "nan" not in attn("analyze", "cross.safetensors", "--roles"))
+    last = heads("cross.safetensors", "--causal=bottom-right")[0]
+    check("the last queries have places", last["rows"]["previous"] == last["rows"]["first"] == 5 and last["next"] is None, last)
+    uniform = sum(1 / n for n in range(8, 13)) / 5
+    check("  and see the keys before", abs(last["uniform"]["self"] - uniform) < 1e-7)
+
+
 def check_weights_alone():
     """The same numbers from q and k, and from the weights that `attn run` writes; of layers and entries too."""
     for flags in ([], ["--causal"]):
@@ -183,6 +196,7 @@ def check_rejected():
 def main():
     check_planted()
     check_table()
+    check_places()
     check_weights_alone()
     check_recorded()
     check_copying()

@@ -76,6 +76,9 @@ def check_rollout():
     check("rollout: the flags of a mechanism count", all(causal[(k * n + i) * n + j] == 0 for k in range(6) for i in range(n) for j in range(i + 1, n)))
     check("rollout: attn view takes it", attn("view", "rollout.safetensors", "-o", "page.html") is not None)
     check("rollout: the file is told in --json", json.loads(attn("analyze", STREET, "--rollout=rollout.npz", "--json"))["map"] == "rollout.npz")
+    attn("analyze", STREET, "--rollout=values.safetensors", "--gradients")
+    # in f64 there
+    check("rollout: beside what needs values", max(abs(a - b) for a, b in zip(weights_of("values.safetensors")[1], found)) < 6 * 8 * F32)
     top = json.loads(attn("top", "rollout.safetensors", "--token=it", "--layer=5", "--json"))["links"]
     check("rollout: so does attn top", len(top) == n and top[0]["key_token"] == "[CLS]" and top[0]["head"] == 0, top[0])
 
