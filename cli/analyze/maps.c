@@ -14,6 +14,7 @@
 #include "cli/compute/weights.h"
 #include "testing/memory/element.h"
 #include "testing/text/failure.h"
+#include "testing/text/json.h"
 
 attn_status maps_check(const maps_settings *s, const char *steps, attn_error *error)
 {
@@ -24,6 +25,22 @@ attn_status maps_check(const maps_settings *s, const char *steps, attn_error *er
 
 /* ---- the file ---- */
 
+/* The tokens of packed sequences, which are batch entries of the map, as a list for each. */
+static attn_status set_tokens(const labels *l, attn_archive *out, attn_error *error)
+{
+    json_need_memory();
+    cJSON *lists = cJSON_CreateArray();
+    for (int64_t k = 0; k < l->lists; k++) {
+        cJSON *words = cJSON_CreateArray();
+        cJSON_AddItemToArray(lists, words);
+        for (int64_t n = 0; n < l->list[k].count; n++) cJSON_AddItemToArray(words, cJSON_CreateString(l->list[k].word[n]));
+    }
+    char *const text = json_compose(lists);
+    const attn_status status = attn_archive_set_metadata(out, "tokens", text, error);
+    free(text);
+    return status;
+}
+
 /* Adds `weights` in the leading axes of the input, with one layer if `last`, and `heads` heads. */
 static attn_status make(const attention_input *input, const labels *l, int64_t heads, int last, attn_archive **out, float **weights,
                         attn_error *error)
@@ -33,7 +50,6 @@ static attn_status make(const attention_input *input, const labels *l, int64_t h
     int rank = 0;
     char number[LABEL_NUMBER];
     for (; rank < input->leading; rank++) shape[rank] = last && rank == l->layer_axis ? 1 : input->lead[rank];
-    if (input->begins_q) shape[rank++] = s->batch; /* packed sequences */
     shape[rank++] = heads;
     shape[rank++] = s->len_q;
     shape[rank++] = s->len_kv;
@@ -43,6 +59,7 @@ static attn_status make(const attention_input *input, const labels *l, int64_t h
         const attn_metadata *from = attn_archive_metadata_at(input->file, k);
         status = attn_archive_set_metadata(*out, from->key, from->value, error);
     }
+    if (status == ATTN_OK && input->begins_q && l->lists > 1) status = set_tokens(l, *out, error);
     snprintf(number, sizeof number, "[%" PRId64 "]", l->layer_number[l->layers - 1]);
     if (status == ATTN_OK && last) status = attn_archive_set_metadata(*out, "layers", number, error);
     return status == ATTN_OK ? attn_archive_set_metadata(*out, "attn_version", attn_version(), error) : status;

@@ -225,7 +225,8 @@ static double sink_of(const head_sums *s, const row_sums *sums, int64_t *key)
 /*
  * How much of the variance of the weights the distance alone explains: 1 - (within / (pairs - distances)) / (all / (pairs - 1)),
  * the adjusted R^2 of a mean for each distance, which is 0 in the mean where weights do not depend on it.  Distances that fewer
- * than HEAD_ROLE_ROWS pairs have are left out.  0 if there is no variance beyond the rounding of its sum.
+ * than HEAD_ROLE_ROWS pairs have are left out; one distance has no other to differ from.  0 if there is no variance beyond the
+ * rounding of its sum.
  */
 static double positional_of(const head_sums *s, const row_sums *sums)
 {
@@ -240,7 +241,7 @@ static double positional_of(const head_sums *s, const row_sums *sums)
         distances += 1;
     }
     const double all = squares - sum * sum / pairs;
-    if (!(pairs > distances)) return NAN;
+    if (!(distances > 1 && pairs > distances)) return NAN;
     if (!(all > pairs * 0x1p-53 * squares)) return 0;
     return 1 - within / (pairs - distances) / (all / (pairs - 1));
 }
@@ -261,6 +262,7 @@ void head_sums_finish(const head_sums *s, head_roles *roles)
     sink->rows = roles->sink_key >= 0 ? s->seen[roles->sink_key] : 0;
     positional->score = positional_of(s, &s->kind[MEASURED]);
     positional->baseline = positional_of(s, &s->kind[UNIFORM]);
+    if (isnan(positional->score)) positional->rows = 0;
 }
 
 int head_role_badge(const head_roles *roles, head_role role)

@@ -83,6 +83,23 @@ def check_rollout():
     check("rollout: so does attn top", len(top) == n and top[0]["key_token"] == "[CLS]" and top[0]["head"] == 0, top[0])
 
 
+def check_packed():
+    """Sequences end to end become entries, each with its own tokens."""
+    n, d = 7, 4
+    tensors = {name: ("F32", [2, n, d], [draw.gauss(0, 1) for _ in range(2 * n * d)]) for name in "qkv"}
+    bounds = ("I64", [3], [0, 3, n])
+    tensor_file.write("in.safetensors", {**tensors, "cu_seqlens_q": bounds, "cu_seqlens_kv": bounds}, tokens=json.dumps(list("abcdefg")))
+    attn("analyze", "in.safetensors", "--rollout=packed.safetensors")
+    shape, found, metadata = weights_of("packed.safetensors")
+    check("packed: an entry for each sequence", shape == [2, 1, 4, 4] and json.loads(metadata["tokens"]) == [list("abc"), list("defg")], (shape, metadata))
+    second = {name: ("F32", [2, 4, d], [x for h in range(2) for x in t[2][(h * n + 3) * d:(h * n + n) * d]]) for name, t in tensors.items()}
+    tensor_file.write("in.safetensors", second)
+    attn("analyze", "in.safetensors", "--rollout=alone.safetensors")
+    check("packed: as each alone", all(abs(a - b) < 8 * F32 for a, b in zip(found[16:], weights_of("alone.safetensors")[1])))
+    link = json.loads(attn("top", "packed.safetensors", "--token=e", "--json"))["links"][0]
+    check("packed: attn top names the tokens", link["entry"] == 1 and link["query"] == 1, link)
+
+
 def check_flow():
     n, heads, layers, entries = 3, 2, 3, 2
     rows = [[draw.random() for _ in range(n)] for _ in range(entries * layers * heads * n)]
@@ -160,6 +177,7 @@ def check_rejected():
 
 def main():
     check_rollout()
+    check_packed()
     check_flow()
     check_gradients()
     check_rejected()

@@ -155,6 +155,22 @@ static void leaves_out_what_is_not_eligible(void **state)
     head_text_end(&text);
 }
 
+/* Of 8 queries and keys, one distance alone has 8 pairs; of 9 there are three. */
+static void compares_distances(void **state)
+{
+    (void)state;
+    for (int n = 8; n <= 9; n++) {
+        float weights[9 * 9];
+        const head_text text = {.queries = n, .keys = n, .aligned = 1};
+        head_roles of;
+        for (int k = 0; k < n * n; k++) weights[k] = k / n == k % n ? 1 : 0;
+        head_roles_of(&text, weights, NULL, &of);
+        assert_int_equal(of.number[HEAD_POSITIONAL].rows, n == 8 ? 0 : 9);
+        assert_true(n == 8 ? isnan(of.number[HEAD_POSITIONAL].score) : of.number[HEAD_POSITIONAL].score == 1);
+        assert_int_equal(head_role_badge(&of, HEAD_POSITIONAL), n == 9);
+    }
+}
+
 /* Half of each row goes to a separator: without these, the rest is all that there is. */
 static void omits_separators(void **state)
 {
@@ -180,7 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planted_heads_score_one),  cmocka_unit_test(uniform_heads_equal_the_baseline),
         cmocka_unit_test(divides_by_eligible_rows), cmocka_unit_test(leaves_out_what_is_not_eligible),
-        cmocka_unit_test(omits_separators),
+        cmocka_unit_test(omits_separators),         cmocka_unit_test(compares_distances),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
