@@ -140,6 +140,8 @@ def check_recorded():
               (best["layer"], best["head"]) == place and least < best[role] < least + 0.02 and role in best["roles"], best)
     check("  no other head is one of duplicates", [(h["layer"], h["head"]) for h in found[()] if "duplicate" in h["roles"]] == [(2, 9)])
     check("  over the 24 words that were said before", all(head["rows"]["duplicate"] == head["rows"]["induction"] == 24 for head in found[()]))
+    check("  the first token is a sink of 52", sum("sink" in head["roles"] and head["sink_key"] == 0 for head in found[()]) == 52)
+    check("  and has 0.45 of the weight in a sentence", abs(sum(head["first"] for head in heads(STREET)) / 72 - 0.45) < 0.005)
     check("  none continues the repetition", max(head["induction"] for head in found[()]) < 0.03)
     weights = {name: tensor_file.read(os.path.join(DATA, name + ".safetensors"))[0]["weights"][2] for name in ("animal_street", "animal_street_flooded")}
     for name, expected in (("animal_street", (0.687, 0.656, 0.078, 0.048)), ("animal_street_flooded", (0.330, 0.624, 0.070, 0.048))):
