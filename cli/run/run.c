@@ -9,6 +9,7 @@
 #include "cli/output/summary.h"
 #include "cli/output/wanted.h"
 #include "linear.h"
+#include "linformer.h"
 #include "testing/text/failure.h"
 
 static const command_usage usage = {
@@ -33,6 +34,8 @@ static const command_usage usage = {
              "and feature), beta (with --rule=delta), erase and write (--rule=low-rank), omega,\n"
              "initial_state and initial_sum, and with --backward dfinal_state and dfinal_sum;\n"
              "omega is drawn from --seed if IN has none.\n"
+             "--linformer reads projection_k and projection_v, or projection for both: [token, rank] or\n"
+             "[head, token, rank]; with --backward it writes their gradients too.\n"
              "\n"
              "Examples:\n"
              "  attn run layer.safetensors -o out.safetensors --causal --lse\n"
@@ -42,9 +45,15 @@ static const command_usage usage = {
     .example = "attn run IN.safetensors -o OUT.safetensors",
 };
 
+typedef struct all_settings {
+    run_settings run;
+    linformer_settings linformer;
+} all_settings;
+
 static attn_status run(const char *path, const void *own, input_settings *in, attn_error *error)
 {
-    const run_settings *settings = own;
+    const all_settings *all = own;
+    const run_settings *settings = &all->run;
     const common_settings *common = &in->common;
     attention_input input;
     computation work = {0};
@@ -52,6 +61,8 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     attn_archive *out = NULL;
     char kernels[200] = "";
     linear_work walk = {0};
+    linformer_work projected = {0};
+    const attn_options options = options_for_library(common);
     input_settings plain = *in;
     const int linear = linear_is_requested(&in->spec), beyond = in->spec.op != SPEC_FORWARD && !linear;
     plain.spec = linear_plain_spec(&in->spec);
@@ -61,6 +72,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     if (status == ATTN_OK) status = input_check_output(&input, settings->output, error);
     if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
     if (status == ATTN_OK) status = wanted_check_format(settings, &input.spec, error);
+    if (status == ATTN_OK && all->linformer.given) status = linformer_begin(&projected, &input, &options, error);
     if (status == ATTN_OK && !linear) outputs_request(&settings->outputs, &input);
     attn_tensors tensors;
     const attn_problem forward = tensors_forward(&input.problem, &input.tensors, &tensors);
@@ -86,6 +98,8 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
         status =
             linear ? linear_work_run(&walk, common, error) : compute_all(&work, &forward, &tensors, common, "attention", error);
         if (status == ATTN_OK && beyond) status = backward_run(&gradients, common, error);
+        if (status == ATTN_OK && beyond && projected.given)
+            status = linformer_backward(&projected, &input, &gradients.tensors, out, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
     if (status == ATTN_OK) {
@@ -98,6 +112,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     linear_work_end(&walk);
     computation_end(&work);
     backward_end(&gradients);
+    linformer_end(&projected);
     input_free(&input);
     return status;
 }
@@ -105,9 +120,10 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
 int attn_cmd_run(int argc, char **argv)
 {
     input_settings in;
-    run_settings settings = {.spec = &in.spec};
-    const option_group groups[] = {{"Output", run_options, &settings},
-                                   {"Outputs besides o", output_options, &settings.outputs},
+    all_settings settings = {.run = {.spec = &in.spec}};
+    const option_group groups[] = {{"Output", run_options, &settings.run},
+                                   {"Outputs besides o", output_options, &settings.run.outputs},
+                                   {"Linformer", linformer_options, &settings.linformer},
                                    {"Plan", bits_options, &in.common},
                                    {0}};
     return input_command(&usage, groups, FLAG_OUTPUT, argc, argv, &in, run, &settings);

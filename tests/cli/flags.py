@@ -72,7 +72,7 @@ TENSORS = {
     "shift": (["--shift=1", "--normaliser=sigmoid"], {}), "sparse": (["--sparse=longformer/2/1"], {}),
     # of run
     "backward": (["--backward"], {"do": floats(H, S, D)}), "jvp": (["--jvp"], {"tan_q": floats(H, S, D)}),
-    "double-backward": (["--double-backward"], {"do": floats(H, S, D), "tan_q": floats(H, S, D)}), "linear": (["--linear"], {}),
+    "double-backward": (["--double-backward"], {"do": floats(H, S, D), "tan_q": floats(H, S, D)}), "linear": (["--linear"], {}), "linformer": (["--linformer"], {"projection": floats(S, 2)}),
     "state": ([*LINEAR, "--state"], {}), "compare": (["--compare"], {"o": floats(H, S, D)}), "scores": (["--scores"], {}),
     "column-queries": (["--column-sum", "--column-queries=2"], {}), "topk": (["--topk=2"], {}), "dropout-mask": (["--dropout-mask", "--dropout=0.5"], {}),
     "after-dropout": (["--weights", "--after-dropout", "--dropout=0.5"], {}), "phi": (["--phi=relu"], {}),
