@@ -220,17 +220,13 @@ static attn_status set_rope(void *target, const char *name, const char *value, a
     return option_real(name, value, 1, 0, &rope->base, error);
 }
 
-/* "yarn/4/2048": the kind, the factor, and the length that the model was trained on. */
-static attn_status set_scaling(void *target, const char *name, const char *value, attn_error *error)
+attn_status role_read_scaling(const char *name, const char *value, attn_rope_scaling *s, attn_error *error)
 {
     static const char *const kinds[] = {"linear", "ntk", "ntk-dynamic", "yarn", "llama3"};
-    input_settings *settings = target;
-    attn_rope_scaling *s = &settings->stretched;
     const char *slash = strchr(value, '/');
     const size_t length = strcspn(value, "/");
     char *end = NULL;
     int kind = 0;
-    settings->rope_word = name + strlen("rope-");
     while (kind < 5 && (strlen(kinds[kind]) != length || strncmp(kinds[kind], value, length) != 0)) kind++;
     *s = (attn_rope_scaling){.struct_size = sizeof *s, .kind = (attn_rope_scaling_kind)kind};
     if (slash) s->factor = strtod(slash + 1, &end);
@@ -243,6 +239,13 @@ static attn_status set_scaling(void *target, const char *name, const char *value
                    "%s: '%.40s' is not linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L or llama3/F/L, with a factor F of at least 1 and "
                    "the trained length L, an integer above 0",
                    name, value);
+}
+
+static attn_status set_scaling(void *target, const char *name, const char *value, attn_error *error)
+{
+    input_settings *settings = target;
+    settings->rope_word = name + strlen("rope-");
+    return role_read_scaling(name, value, &settings->stretched, error);
 }
 
 static const option_row other_rows[] = {

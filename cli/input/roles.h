@@ -21,6 +21,9 @@ attn_status role_reject_ignored(const char *name, int (*has)(int role), attn_err
 /* Sets an attn_rope_pairs: interleaved or halves. */
 attn_status role_set_pairs(void *target, const char *name, const char *value, attn_error *error);
 
+/* "yarn/4/2048": the kind, the factor, and the length that the model was trained on. */
+attn_status role_read_scaling(const char *name, const char *value, attn_rope_scaling *s, attn_error *error);
+
 /* 1 if forward reads a tensor of this role that no flag gives: a page table, say. */
 int role_without_flag(int role);
 

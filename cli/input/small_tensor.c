@@ -86,6 +86,18 @@ void small_tensor_print(const char *name, int rank, const int64_t *shape, const 
     for (int64_t i = 0; i < count; i++) printf("  %12.6g%s", numbers[i], (i + 1) % columns ? "" : "\n");
 }
 
+/* cJSON prints 15 digits where the 16th changes little; here every number reads back as it is. */
+static cJSON *exact(double number)
+{
+    char text[40];
+    if (!isfinite(number)) return cJSON_CreateNull();
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number) break;
+    }
+    return cJSON_CreateRaw(text);
+}
+
 void small_tensor_json(cJSON *list, const char *name, int rank, const int64_t *shape, const double *numbers)
 {
     cJSON *object = json_item(list), *sizes, *values;
@@ -95,6 +107,5 @@ void small_tensor_json(cJSON *list, const char *name, int rank, const int64_t *s
     for (int k = 0; k < rank; k++) cJSON_AddItemToArray(sizes, cJSON_CreateNumber((double)shape[k]));
     if (count > SMALL_TENSOR_NUMBERS) return;
     values = json_list(object, "numbers");
-    for (int64_t i = 0; i < count; i++)
-        cJSON_AddItemToArray(values, isfinite(numbers[i]) ? cJSON_CreateNumber(numbers[i]) : cJSON_CreateNull());
+    for (int64_t i = 0; i < count; i++) cJSON_AddItemToArray(values, exact(numbers[i]));
 }

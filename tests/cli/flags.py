@@ -108,6 +108,10 @@ CALLS = {
                  "classical": ["--classical=asynchronous"], "basin": ["--basin=3"], "landscape": ["--landscape=1", "-o", "found.npz"],
                  "backward": ["-o", "found.npz", "--backward"]},
     "train": {"output": ["-o", "trained.npz"], "steps": [], "resume": ["--steps=2", "--resume=one.npz"], "save-every": ["-o", "saved.npz", "--save-every=1"]},
+    "position": {"output": ["slopes", "--heads=2", "-o", "slopes.npz"], "tokens": [], "channels": [], "heads": ["slopes", "--heads=2"], "base": ["--base=100"],
+                 "keys": ["buckets", "-n", "2", "--t5", "--keys=3"], "offset": ["buckets", "-n", "2", "--t5", "--offset=3"], "pairs": ["--pairs=halves"],
+                 "scaling": ["frequencies", "--channels=4", "--scaling=linear/2"], "t5": ["buckets", "-n", "2", "--t5"],
+                 "clipped": ["buckets", "-n", "2", "--clipped=2"], "dtype": ["--dtype=f64"], "backward": ["rotate", "turned.safetensors", "--backward"]},
     "einsum": {"sizes": ["--sizes=i=2,j=3,k=4"], "tensors": ["square.safetensors", "--tensors=a,a"], "output": ["square.safetensors", "--tensors=a,a", "-o", "product.npy"],
                "backward": ["square.safetensors", "--tensors=a,a", "--backward"]},
     "check": {},
@@ -118,15 +122,26 @@ CALLS = {
                             "part": ["--ranks=4", "--part=2"], "layout": ["--ranks=4", "--layout=striped"], "way": ["--ranks=4", "--way=ring"],
                             "ranks-heads": ["--ranks=4", "--ranks-heads=2"]},
 }
-OPERANDS = {"make": ["fwd:f32:sq4:d8", "-o", "made.npz"], "plot": ["weights", "weights.safetensors", "-o", "out.svg"], "mask": ["causal", "-n", "4"],
-            "hopfield": ["patterns.safetensors"], "train": ["seq2seq", "--steps=1"], "einsum": ["matrix_multiply"], "check": ["fwd:f32:sq4:d8"],
-            "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"], "info": [], "explain": ["fwd:f32:sq4:d8"]}
+OPERANDS = {
+    "make": ["fwd:f32:sq4:d8", "-o", "made.npz"],
+    "plot": ["weights", "weights.safetensors", "-o", "out.svg"],
+    "mask": ["causal", "-n", "4"],
+    "hopfield": ["patterns.safetensors"],
+    "train": ["seq2seq", "--steps=1"],
+    "einsum": ["matrix_multiply"],
+    "position": ["sinusoidal", "--tokens=3", "--channels=4"],
+    "check": ["fwd:f32:sq4:d8"],
+    "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"],
+    "info": [],
+    "explain": ["fwd:f32:sq4:d8"],
+}
 INPUTS = {"run": ["-o", "out.safetensors"], "top": ["--token=#1"], "view": ["-o", "out.html"], "analyze": [],
           "layer": ["-o", "out.safetensors", f"--heads={H}"]}
 # Flags of a command that need other words than the table's.
 OWN = {("analyze", flag): [*TENSORS[flag][0], "--steps=steps.npz"] for flag in ("value", "relative-values", "v-scale")}
 OWN["analyze", "dropout-given"] = ["--dropout-given=t", "--steps=steps.npz"]
 OWN["analyze", "content"] = ["--roles", "--content"]
+OWN.update({("position", flag): words for flag, words in CALLS["position"].items() if words and not words[0].startswith("-")})
 OWN["plot", "query"] = ["compare", "weights.safetensors", "weights.safetensors", "-o", "out.svg", "--query=1"]
 ELSEWHERE = {("check", "conformance"), ("check", "thorough"), ("check", "quick"), ("check", "part")}  # each takes long; tests/check uses them
 
@@ -169,6 +184,7 @@ def main():
     tensor_file.write("patterns.safetensors", {"patterns": floats(3, 4), "dupdated": floats(3, 4)})
     tensor_file.write("map.safetensors", {"map": booleans(2, 2)})
     tensor_file.write("square.safetensors", {"a": floats(2, 2), "do": floats(2, 2)})
+    tensor_file.write("turned.safetensors", {"dy": floats(2, 4)})
     attn("train", "seq2seq", "--steps=1", "-o", "one.npz")
     with open("words.txt", "w") as file:
         file.write("a\nb\nc\nd\n")
