@@ -20,6 +20,7 @@ static const program_command commands[] = {
     {"mask", "NAME... -n N", "print a mask as text or a picture, and what it saves", attn_cmd_mask},
     {"hopfield", "IN [-o OUT]", "store patterns and retrieve them from noisy ones", attn_cmd_hopfield},
     {"position", "KIND [IN]", "make tables of positions, or put positions into tensors", attn_cmd_position},
+    {"metric", "IN [-o OUT]", "check a metric, and apply it to vectors", attn_cmd_metric},
     {"einsum", "CONTRACTION [FILE...]", "explain or compute a contraction by its indices", attn_cmd_einsum},
     {"check", "[PROBLEM...]", "check every kernel of this CPU against the reference", attn_cmd_check},
     {"bench", "[PROBLEM...]", "measure speed as a share of what this CPU can do", attn_cmd_bench},

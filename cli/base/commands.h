@@ -24,6 +24,7 @@ int attn_cmd_analyze(int argc, char **argv);
 int attn_cmd_mask(int argc, char **argv);
 int attn_cmd_hopfield(int argc, char **argv);
 int attn_cmd_position(int argc, char **argv);
+int attn_cmd_metric(int argc, char **argv);
 int attn_cmd_einsum(int argc, char **argv);
 int attn_cmd_check(int argc, char **argv);
 int attn_cmd_bench(int argc, char **argv);

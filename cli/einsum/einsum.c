@@ -15,7 +15,6 @@
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 #include "testing/text/nearest.h"
-#include "testing/text/shown.h"
 
 enum { NAME = 4 /* letters alone are a name from this length on */ };
 
@@ -303,26 +302,15 @@ static char *compose_json(const einsum_work *w)
     if (!w->files) return json_compose(object);
     list = json_list(object, "used");
     for (int n = 0; n < w->c.count; n++) cJSON_AddItemToArray(list, cJSON_CreateString(w->tensor[n]->name));
-    list = json_list(object, "results");
-    for (int64_t k = 0; k < attn_archive_count(w->out); k++) {
-        const attn_archive_tensor *t = attn_archive_at(w->out, k);
-        double *numbers = small_tensor_read(t);
-        small_tensor_json(list, t->name, t->rank, t->shape, numbers);
-        free(numbers);
-    }
+    small_tensor_show(w->out, json_list(object, "results"));
     if (w->settings->output) json_text(object, "output", w->settings->output);
     return json_compose(object);
 }
 
 static void print_text(const einsum_work *w)
 {
-    if (!w->files) contraction_print(&w->c, w->meaning, w->settings->sizes != NULL);
-    for (int64_t k = 0; w->files && k < attn_archive_count(w->out); k++) {
-        const attn_archive_tensor *t = attn_archive_at(w->out, k);
-        double *numbers = small_tensor_read(t);
-        small_tensor_print(t->name, t->rank, t->shape, numbers);
-        free(numbers);
-    }
+    if (w->files) small_tensor_show(w->out, NULL);
+    else contraction_print(&w->c, w->meaning, w->settings->sizes != NULL);
 }
 
 int attn_cmd_einsum(int argc, char **argv)
@@ -347,11 +335,7 @@ int attn_cmd_einsum(int argc, char **argv)
     char *json = status == ATTN_OK && settings.common.json ? compose_json(&w) : NULL;
     status = file_finish(status, w.out, settings.output, json, &error);
     if (status == ATTN_OK && !settings.common.json && !(w.files && settings.output && settings.common.quiet)) print_text(&w);
-    if (status == ATTN_OK && settings.output && options_tell(&settings.common)) {
-        printf("wrote ");
-        put_shown(stdout, settings.output);
-        printf("\n");
-    }
+    if (status == ATTN_OK) small_tensor_tell(&settings.common, settings.output);
     release(&w);
     return command_end(status, usage.name, NULL, &error);
 }

@@ -76,7 +76,7 @@ attn_status small_tensor_add(attn_archive *out, const char *name, attn_dtype dty
     return ATTN_OK;
 }
 
-void small_tensor_print(const char *name, int rank, const int64_t *shape, const double *numbers)
+static void print(const char *name, int rank, const int64_t *shape, const double *numbers)
 {
     char text[SHAPE_TEXT];
     const int64_t count = product(rank, shape), columns = rank ? shape[rank - 1] : 1;
@@ -98,7 +98,7 @@ static cJSON *exact(double number)
     return cJSON_CreateRaw(text);
 }
 
-void small_tensor_json(cJSON *list, const char *name, int rank, const int64_t *shape, const double *numbers)
+static void add_json(cJSON *list, const char *name, int rank, const int64_t *shape, const double *numbers)
 {
     cJSON *object = json_item(list), *sizes, *values;
     const int64_t count = product(rank, shape);
@@ -108,4 +108,23 @@ void small_tensor_json(cJSON *list, const char *name, int rank, const int64_t *s
     if (count > SMALL_TENSOR_NUMBERS) return;
     values = json_list(object, "numbers");
     for (int64_t i = 0; i < count; i++) cJSON_AddItemToArray(values, exact(numbers[i]));
+}
+
+void small_tensor_show(const attn_archive *archive, cJSON *list)
+{
+    for (int64_t k = 0; k < attn_archive_count(archive); k++) {
+        const attn_archive_tensor *t = attn_archive_at(archive, k);
+        double *numbers = small_tensor_read(t);
+        if (list) add_json(list, t->name, t->rank, t->shape, numbers);
+        else print(t->name, t->rank, t->shape, numbers);
+        free(numbers);
+    }
+}
+
+void small_tensor_tell(const common_settings *common, const char *output)
+{
+    if (!output || !options_tell(common)) return;
+    printf("wrote ");
+    put_shown(stdout, output);
+    printf("\n");
 }

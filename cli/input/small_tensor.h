@@ -5,6 +5,7 @@
 #define ATTN_CLI_INPUT_SMALL_TENSOR_H
 
 #include "attn/io.h"
+#include "cli/base/options.h"
 #include "testing/text/json.h"
 
 /* The tensor of this name; the error lists those that there are. */
@@ -23,10 +24,12 @@ double *small_tensor_read(const attn_archive_tensor *t);
 attn_status small_tensor_add(attn_archive *out, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
                              const double *numbers, attn_error *error);
 
-/* Prints NAME [shape] and, if there are few, the numbers: a line for each row of the last axis.  Adds the same to JSON: {name,
- * shape, numbers}, without the numbers if there are many. */
+/* Prints each tensor of an archive: NAME [shape] and, if there are few, the numbers, a line for each row of the last axis.  With a
+ * list of JSON, adds the same there: {name, shape, numbers}, without the numbers if there are many. */
 enum { SMALL_TENSOR_NUMBERS = 256 };
-void small_tensor_print(const char *name, int rank, const int64_t *shape, const double *numbers);
-void small_tensor_json(cJSON *list, const char *name, int rank, const int64_t *shape, const double *numbers);
+void small_tensor_show(const attn_archive *archive, cJSON *list);
+
+/* On a terminal and without --quiet, prints that the file was written; nothing if it is NULL. */
+void small_tensor_tell(const common_settings *common, const char *output);
 
 #endif

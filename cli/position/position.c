@@ -9,12 +9,11 @@
 
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
-#include "cli/input/numbers.h"
 #include "cli/input/roles.h"
+#include "cli/input/small_tensor.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 #include "testing/text/nearest.h"
-#include "testing/text/shown.h"
 
 static const position_kind kinds[] = {
     {"sinusoidal", "table of sines and cosines; positions may come from IN", "positions", "channels", "tokens base pairs dtype",
@@ -153,23 +152,11 @@ static attn_status check_file(const position_kind *kind, const char *path, attn_
     return ATTN_OK;
 }
 
-/* Prints the tensors, or adds them to JSON. */
-static void show(const position_work *w, cJSON *list)
-{
-    for (int64_t k = 0; k < attn_archive_count(w->out); k++) {
-        const attn_archive_tensor *t = attn_archive_at(w->out, k);
-        double *numbers = numbers_read(t);
-        if (list) numbers_json(list, t->name, t->rank, t->shape, numbers);
-        else numbers_print(t->name, t->rank, t->shape, numbers);
-        free(numbers);
-    }
-}
-
 static char *compose_json(const position_work *w, const position_kind *kind)
 {
     cJSON *object = json_begin();
     json_text(object, "kind", kind->name);
-    show(w, json_list(object, "results"));
+    small_tensor_show(w->out, json_list(object, "results"));
     if (w->settings->output) json_text(object, "output", w->settings->output);
     return json_compose(object);
 }
@@ -191,19 +178,15 @@ int attn_cmd_position(int argc, char **argv)
     if (status == ATTN_OK) status = check_file(kind, path, &error);
     if (status == ATTN_OK) status = check_flags(kind, &settings, &error);
     if (status == ATTN_OK) status = file_check_distinct(settings.output, path, &error);
-    if (status == ATTN_OK && path) status = attn_archive_read(&w.file, path, &error);
+    if (status == ATTN_OK && path) status = tensor_file_open(&w.file, path, NULL, &error);
     if (status == ATTN_OK) status = attn_archive_create(&w.out, &error);
     if (status != ATTN_OK) return attn_archive_destroy(w.file), command_fail(usage.name, NULL, &error);
     status = kind->run(&w, &error);
     if (status != ATTN_OK && path) failure_about(&error, path);
     if (status == ATTN_OK && settings.common.json) json = compose_json(&w, kind);
     status = file_finish(status, w.out, settings.output, json, &error);
-    if (status == ATTN_OK && !settings.common.json && !(settings.output && settings.common.quiet)) show(&w, NULL);
-    if (status == ATTN_OK && settings.output && options_tell(&settings.common)) {
-        printf("wrote ");
-        put_shown(stdout, settings.output);
-        printf("\n");
-    }
+    if (status == ATTN_OK && !settings.common.json && !(settings.output && settings.common.quiet)) small_tensor_show(w.out, NULL);
+    if (status == ATTN_OK) small_tensor_tell(&settings.common, settings.output);
     attn_archive_destroy(w.out);
     attn_archive_destroy(w.file);
     return command_end(status, usage.name, NULL, &error);

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "cli/input/numbers.h"
+#include "cli/input/small_tensor.h"
 #include "position.h"
 #include "testing/text/failure.h"
 
@@ -16,7 +16,7 @@ attn_status position_list(const position_work *w, int64_t batch, int64_t tokens,
     if (!t) return ATTN_OK;
     if (t->dtype != ATTN_I64 && t->dtype != ATTN_I32)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor 'positions' is %s; it must be i64 or i32", attn_dtype_name(t->dtype));
-    const int64_t count = numbers_count(t);
+    const int64_t count = small_tensor_count(t);
     if (t->rank < 1 || t->rank > 2 || t->shape[t->rank - 1] != tokens || (count != tokens && count != batch * tokens))
         return failure(error, ATTN_ERR_SHAPE, "tensor 'positions' is not [%" PRId64 "], a position for each token", tokens);
     *slot = (attn_input){.data = t->data, .dtype = t->dtype};

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "cli/input/input.h"
-#include "cli/input/numbers.h"
+#include "cli/input/small_tensor.h"
 #include "position.h"
 #include "testing/text/failure.h"
 
@@ -23,7 +23,7 @@ static attn_status find_rows(const position_work *w, const char *name, const att
                              attn_error *error)
 {
     char text[SHAPE_TEXT];
-    attn_status status = numbers_find(w->file, name, t, error);
+    attn_status status = small_tensor_find(w->file, name, t, error);
     if (status != ATTN_OK) return status;
     const int rank = (*t)->rank;
     if (rank < 2)
@@ -83,7 +83,7 @@ static attn_status add_backward(position_work *w, const attn_archive_tensor *tab
 static attn_status find_table(const position_work *w, const attn_archive_tensor **table, attn_error *error)
 {
     const int64_t any[2] = {-1, -1};
-    return numbers_find_shape(w->file, "table", 2, any, "[position, channel]", table, error);
+    return small_tensor_find_shape(w->file, "table", 2, any, "[position, channel]", table, error);
 }
 
 attn_status position_add(position_work *w, attn_error *error)
@@ -117,7 +117,7 @@ attn_status position_resize(position_work *w, attn_error *error)
         status = add(w, "y", table->dtype, 2, resized, &made, error);
         return status == ATTN_OK ? attn_position_resize(channels, rows, resized[0], &x, &made, error) : status;
     }
-    status = numbers_find_shape(w->file, "dy", 2, resized, "[position, channel]", &dy, error);
+    status = small_tensor_find_shape(w->file, "dy", 2, resized, "[position, channel]", &dy, error);
     if (status == ATTN_OK) status = add(w, "dtable", table->dtype, 2, table->shape, &made, error);
     const attn_input grad_y = status == ATTN_OK ? read_of(dy) : (attn_input){0};
     return status == ATTN_OK ? attn_position_resize_backward(channels, rows, resized[0], &grad_y, &made, error) : status;
@@ -131,7 +131,7 @@ attn_status position_bias(position_work *w, attn_error *error)
     const attn_archive_tensor *table, *dbias;
     attn_distance_bias rule = {0};
     attn_output made;
-    attn_status status = numbers_find_shape(w->file, "bias_table", 2, any, "[head, bucket]", &table, error);
+    attn_status status = small_tensor_find_shape(w->file, "bias_table", 2, any, "[head, bucket]", &table, error);
     if (status == ATTN_OK) status = position_rule(w, table->shape[0], &rule, error);
     if (status != ATTN_OK) return status;
     const int64_t shape[3] = {rule.heads, rule.len_q, rule.len_kv};
@@ -143,7 +143,7 @@ attn_status position_bias(position_work *w, attn_error *error)
         status = add(w, "bias", table->dtype, 3, shape, &made, error);
         return status == ATTN_OK ? attn_distance_bias_fill(&rule, &rows, &made, error) : status;
     }
-    status = numbers_find_shape(w->file, "dbias", 3, shape, "[head, query, key]", &dbias, error);
+    status = small_tensor_find_shape(w->file, "dbias", 3, shape, "[head, query, key]", &dbias, error);
     if (status == ATTN_OK) status = add(w, "dbias_table", table->dtype, 2, table->shape, &made, error);
     const attn_input grad = status == ATTN_OK ? read_of(dbias) : (attn_input){0};
     return status == ATTN_OK ? attn_distance_bias_backward(&rule, &grad, &made, error) : status;
@@ -157,12 +157,12 @@ attn_status position_gate(position_work *w, attn_error *error)
     attn_output ignored;
     attn_status status = find_rows(w, "q", &q, shape, error);
     const int64_t columns[2] = {shape[3], -1};
-    if (status == ATTN_OK) status = numbers_find_shape(w->file, "w", 2, columns, "[channel, 2 width]", &matrix, error);
+    if (status == ATTN_OK) status = small_tensor_find_shape(w->file, "w", 2, columns, "[channel, 2 width]", &matrix, error);
     if (status == ATTN_OK && matrix->shape[1] % 2)
         status = failure(error, ATTN_ERR_SHAPE, "tensor 'w' has %" PRId64 " columns; half of them are of each sigmoid",
                          matrix->shape[1]);
-    if (status == ATTN_OK) status = numbers_find_shape(w->file, "b", 1, &matrix->shape[1], "[2 width]", &b, error);
-    if (status == ATTN_OK) status = numbers_find_shape(w->file, "a", 1, &shape[1], "[head]", &a, error);
+    if (status == ATTN_OK) status = small_tensor_find_shape(w->file, "b", 1, &matrix->shape[1], "[2 width]", &b, error);
+    if (status == ATTN_OK) status = small_tensor_find_shape(w->file, "a", 1, &shape[1], "[head]", &a, error);
     if (status != ATTN_OK) return status;
     const attn_bias_gate rule = {.struct_size = sizeof rule,
                                  .batch = shape[0],
@@ -175,7 +175,7 @@ attn_status position_gate(position_work *w, attn_error *error)
         status = add(w, "gates", q->dtype, q->rank - 1, q->shape, &t.gates, error);
         return status == ATTN_OK ? attn_bias_gate_forward(&rule, &t, error) : status;
     }
-    status = numbers_find_shape(w->file, "dgates", q->rank - 1, q->shape, "[.., head, query]", &dgates, error);
+    status = small_tensor_find_shape(w->file, "dgates", q->rank - 1, q->shape, "[.., head, query]", &dgates, error);
     if (status != ATTN_OK) return status;
     t.grad_gates = read_of(dgates);
     const struct {

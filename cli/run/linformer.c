@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/input/numbers.h"
+#include "cli/input/small_tensor.h"
 #include "testing/text/failure.h"
 
 const option_row linformer_options[] = {
@@ -66,8 +66,8 @@ static attn_status find_matrix(linformer_work *work, const attention_input *inpu
                        t->shape[rank - 1]);
     work->matrix[n] = t;
     work->rank = t->shape[rank - 1];
-    double *numbers = numbers_read(t);
-    const int64_t count = numbers_count(t);
+    double *numbers = small_tensor_read(t);
+    const int64_t count = small_tensor_count(t);
     work->converted[n] = need_memory(count, sizeof(double));
     for (int64_t i = 0; i < count; i++)
         if (input->spec.dtype == SPEC_F64) ((double *)work->converted[n])[i] = numbers[i];
@@ -131,7 +131,7 @@ static attn_status add_matrix_gradient(const linformer_work *work, int n, attn_a
     (void)snprintf(name, sizeof name, "d%s", t->name);
     if (n && work->matrix[0] == t) {
         *sum = (void *)(uintptr_t)attn_archive_find(out, name)->data;
-        *data = need_memory(numbers_count(t), sizeof(double));
+        *data = need_memory(small_tensor_count(t), sizeof(double));
         return ATTN_OK;
     }
     return attn_archive_allocate(out, name, dtype, t->rank, t->shape, data, error);
@@ -160,7 +160,7 @@ attn_status linformer_backward(const linformer_work *work, const attention_input
             t.grad_projection = (attn_output){.data = matrix, .dtype = dtype};
             status = attn_linformer_backward(&p, &t, work->options, error);
         }
-        for (int64_t i = 0; sum && status == ATTN_OK && i < numbers_count(work->matrix[n]); i++)
+        for (int64_t i = 0; sum && status == ATTN_OK && i < small_tensor_count(work->matrix[n]); i++)
             if (dtype == ATTN_F64) ((double *)sum)[i] += ((double *)matrix)[i];
             else ((float *)sum)[i] += ((float *)matrix)[i];
         if (sum) free(matrix);

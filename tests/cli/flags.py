@@ -112,6 +112,8 @@ CALLS = {
                  "keys": ["buckets", "-n", "2", "--t5", "--keys=3"], "offset": ["buckets", "-n", "2", "--t5", "--offset=3"], "pairs": ["--pairs=halves"],
                  "scaling": ["frequencies", "--channels=4", "--scaling=linear/2"], "t5": ["buckets", "-n", "2", "--t5"],
                  "clipped": ["buckets", "-n", "2", "--clipped=2"], "dtype": ["--dtype=f64"], "backward": ["rotate", "turned.safetensors", "--backward"]},
+    "metric": {"output": ["-o", "form.npz"], "scaled": ["turned.safetensors", "--scaled=2"], "inner": ["turned.safetensors", "--inner=scaled"],
+               "tolerance": ["--tolerance=1"], "inverse": ["--inverse"], "backward": ["--backward"]},
     "einsum": {"sizes": ["--sizes=i=2,j=3,k=4"], "tensors": ["square.safetensors", "--tensors=a,a"], "output": ["square.safetensors", "--tensors=a,a", "-o", "product.npy"],
                "backward": ["square.safetensors", "--tensors=a,a", "--backward"]},
     "check": {},
@@ -130,6 +132,7 @@ OPERANDS = {
     "train": ["seq2seq", "--steps=1"],
     "einsum": ["matrix_multiply"],
     "position": ["sinusoidal", "--tokens=3", "--channels=4"],
+    "metric": ["form.safetensors"],
     "check": ["fwd:f32:sq4:d8"],
     "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"],
     "info": [],
@@ -141,7 +144,7 @@ INPUTS = {"run": ["-o", "out.safetensors"], "top": ["--token=#1"], "view": ["-o"
 OWN = {("analyze", flag): [*TENSORS[flag][0], "--steps=steps.npz"] for flag in ("value", "relative-values", "v-scale")}
 OWN["analyze", "dropout-given"] = ["--dropout-given=t", "--steps=steps.npz"]
 OWN["analyze", "content"] = ["--roles", "--content"]
-OWN.update({("position", flag): words for flag, words in CALLS["position"].items() if words and not words[0].startswith("-")})
+OWN.update({(command, flag): words for command in ("position", "metric") for flag, words in CALLS[command].items() if words and not words[0].startswith("-")})
 OWN["plot", "query"] = ["compare", "weights.safetensors", "weights.safetensors", "-o", "out.svg", "--query=1"]
 ELSEWHERE = {("check", "conformance"), ("check", "thorough"), ("check", "quick"), ("check", "part")}  # each takes long; tests/check uses them
 
@@ -184,7 +187,8 @@ def main():
     tensor_file.write("patterns.safetensors", {"patterns": floats(3, 4), "dupdated": floats(3, 4)})
     tensor_file.write("map.safetensors", {"map": booleans(2, 2)})
     tensor_file.write("square.safetensors", {"a": floats(2, 2), "do": floats(2, 2)})
-    tensor_file.write("turned.safetensors", {"dy": floats(2, 4)})
+    tensor_file.write("turned.safetensors", {"dy": floats(2, 4), "u": floats(2, 4), "v": floats(2, 4)})
+    tensor_file.write("form.safetensors", {"diagonal": ("F32", [2], [1.0, 2.0]), "v": floats(2, 2), "dlowered": floats(2, 2)})
     attn("train", "seq2seq", "--steps=1", "-o", "one.npz")
     with open("words.txt", "w") as file:
         file.write("a\nb\nc\nd\n")
