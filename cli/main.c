@@ -25,6 +25,7 @@ static const program_command commands[] = {
     {"check", "[PROBLEM...]", "check every kernel of this CPU against the reference", attn_cmd_check},
     {"bench", "[PROBLEM...]", "measure speed as a share of what this CPU can do", attn_cmd_bench},
     {"info", "", "print what this CPU and this build can do", attn_cmd_info},
+    {"cost", "PROBLEM", "count operations, bytes, parameters and caches", attn_cmd_cost},
     {"explain", "PROBLEM", "print which kernel, tiles and memory a problem gets, and why", attn_cmd_explain},
 };
 

@@ -69,9 +69,11 @@ static int in_name(char c) { return isalnum((unsigned char)c) || c == '_' || c =
 void command_put(FILE *out, const char *command, const char *message)
 {
     char text[2048]; /* of at most 4 letters for each letter of a message; what exceeds it is cut */
-    const int problem_string = command && (strcmp(command, "bench") == 0 || strcmp(command, "check") == 0 ||
-                                           strcmp(command, "explain") == 0 || strcmp(command, "make") == 0);
+    static const char *const with_problems[] = {"make", "bench", "check", "cost", "explain"};
+    int problem_string = 0;
     size_t used = 0;
+    for (size_t k = 0; command && k < sizeof with_problems / sizeof *with_problems; k++)
+        problem_string |= strcmp(command, with_problems[k]) == 0;
     for (const char *at = message; *at;) {
         const char *put = at;
         size_t length = 1, count = 1;

@@ -29,6 +29,7 @@ int attn_cmd_einsum(int argc, char **argv);
 int attn_cmd_check(int argc, char **argv);
 int attn_cmd_bench(int argc, char **argv);
 int attn_cmd_info(int argc, char **argv);
+int attn_cmd_cost(int argc, char **argv);
 int attn_cmd_explain(int argc, char **argv);
 
 /* Sets the name of the program in messages and --help (from the start "attn"); with `mute`, errors are not printed: another process

@@ -10,6 +10,7 @@
 
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
+#include "cli/base/tensor_file.h"
 #include "cli/input/small_tensor.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"

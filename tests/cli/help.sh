@@ -5,7 +5,7 @@
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
-commands="make run top view plot layer train analyze mask hopfield position metric einsum check bench info explain"
+commands="make run top view plot layer train analyze mask hopfield position metric einsum check bench info cost explain"
 ok "and no others: a new one belongs into the list of this test" same "$(sed -n 's/^  attn \([a-z]*\) .*/\1/p' out.txt | xargs)" "$commands"
 for command in $commands; do
     ok "help names $command" grep -q "^  attn $command " out.txt
@@ -30,7 +30,7 @@ done
 # Every command takes the options of all commands; those without an effect are not in its --help.
 for command in $commands; do
     case $command in
-    plot | position | metric) without="threads isa seed" ;;
+    plot | position | metric | cost) without="threads isa seed" ;;
     einsum | info | explain | top | view | analyze) without=seed ;;
     make) without="threads isa" ;;
     *) without= ;;
