@@ -9,6 +9,7 @@
 static const program_command commands[] = {
     {"make", "PROBLEM -o FILE", "write random tensors of a problem string", attn_cmd_make},
     {"run", "IN -o OUT", "compute attention over the tensors of a file", attn_cmd_run},
+    {"show", "FILE [TENSOR]", "print shapes, figures and numbers, or differences of two files", attn_cmd_show},
     {"top", "IN --token WORD", "list what a token attends to, by layer and head", attn_cmd_top},
     {"view", "IN -o PAGE.html", "write one page that shows all weights in a browser", attn_cmd_view},
     {"plot", "KIND IN... -o OUT.svg", "draw what the other commands wrote", attn_cmd_plot},

@@ -15,6 +15,7 @@
 
 int attn_cmd_make(int argc, char **argv);
 int attn_cmd_run(int argc, char **argv);
+int attn_cmd_show(int argc, char **argv);
 int attn_cmd_top(int argc, char **argv);
 int attn_cmd_view(int argc, char **argv);
 int attn_cmd_plot(int argc, char **argv);

@@ -121,6 +121,7 @@ CALLS = {
     "check": {},
     "bench": {"seconds": [], "problems": ["--problems=problems.txt"], "clock": ["--clock=cpu", "--threads=1"], "csv": ["--csv=out.csv"], "samples": ["--samples", "--json"],
               "list": ["--list"]},
+    "show": {"diff": ["--diff=weights.safetensors"], "all": ["x", "--all"], "csv": ["--csv"]},
     "make": {"output": [], "only": ["--only=q"], "tokens": ["--tokens=words.txt"]},
     "info": {}, "explain": {"ranks": ["--ranks=4"], "network": ["--ranks=4", "--network=10Gbit/s"], "latency": ["--ranks=4", "--latency=2"], "flops": ["--ranks=4", "--flops=1"], "any-order": ["--ranks=4", "--any-order"],
                             "part": ["--ranks=4", "--part=2"], "layout": ["--ranks=4", "--layout=striped"], "way": ["--ranks=4", "--way=ring"],
@@ -128,6 +129,7 @@ CALLS = {
 }
 OPERANDS = {
     "make": ["fwd:f32:sq4:d8", "-o", "made.npz"],
+    "show": ["weights.safetensors"],
     "plot": ["weights", "weights.safetensors", "-o", "out.svg"],
     "mask": ["causal", "-n", "4"],
     "hopfield": ["patterns.safetensors"],

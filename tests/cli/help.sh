@@ -5,7 +5,7 @@
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
-commands="make run top view plot layer train analyze mask hopfield position metric einsum check bench info cost explain"
+commands="make run show top view plot layer train analyze mask hopfield position metric einsum check bench info cost explain"
 ok "and no others: a new one belongs into the list of this test" same "$(sed -n 's/^  attn \([a-z]*\) .*/\1/p' out.txt | xargs)" "$commands"
 for command in $commands; do
     ok "help names $command" grep -q "^  attn $command " out.txt
@@ -33,6 +33,7 @@ for command in $commands; do
     plot | position | metric | cost) without="threads isa seed" ;;
     einsum | info | explain | top | view | analyze) without=seed ;;
     make) without="threads isa" ;;
+    show) without="threads isa seed" ;;
     *) without= ;;
     esac
     for option in threads isa seed; do

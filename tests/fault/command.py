@@ -36,12 +36,15 @@ INPUTS = {
     "layer.safetensors": ["x:f32:1x5x8", *(f"{name}_proj.weight:f32:8x8" for name in ("q", "k", "v", "out"))],
     "patterns.safetensors": ["patterns:f32:3x6"],
 }
-TEXTS = {"tokens.txt": "the\nanimal\nwas\ntired\n.\n", "problems.txt": "fwd:f32:sq8:d4\n"}
+TEXTS = {"in.json": '{"q": [[1, 2], [3, 4]], "k": [[1, 0], [0, 1]], "v": [[1], [2]], "tokens": ["a", "b"]}', "tokens.txt": "the\nanimal\nwas\ntired\n.\n", "problems.txt": "fwd:f32:sq8:d4\n"}
 
 # name: (arguments, the input file that faults modify)
 COMMANDS = {
     "run": (["run", "in.safetensors", "-o", "out.safetensors", "--weights", "--lse", "--backward", "--json"], "in.safetensors"),
     "make": (["make", "bwd:f32:hq2:sq5:d4:bias", "-o", "out.safetensors", "--tokens=tokens.txt", "--json"], None),
+    "show": (["show", "in.safetensors", "q[0]", "--json"], "in.safetensors"),
+    "show differences": (["show", "in.safetensors", "--diff=in.npz", "--json"], "in.safetensors"),
+    "run text": (["run", "in.json", "-o", "out.safetensors", "--mask=1 0; 1 1", "--json"], "in.json"),
     "run npz": (["run", "in.npz", "-o", "out.npz", "--causal", "-q"], "in.npz"),
     "run linear": (["run", "linear.safetensors", "-o", "out.safetensors", "--linear", "--json"], "linear.safetensors"),
     "top": (["top", "wide.safetensors", "--token", "word 5"], "wide.safetensors"),
