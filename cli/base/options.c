@@ -90,13 +90,18 @@ static const char *why_lacked(const command_usage *usage, const char *name)
     return lacked && lacked->name ? lacked->why : NULL;
 }
 
+static int is_in_help(const command_usage *usage, const option_row *row)
+{
+    return !row->hidden && !options_has_word(usage->without, row->name) && !why_lacked(usage, row->name);
+}
+
 static void print_help(const command_usage *usage, const option_group *groups)
 {
     printf("usage: %s %s %s\n\n%s", command_program(), usage->name, usage->synopsis, usage->summary);
     for (const option_group *g = groups; g->rows; g++) {
         int shown = 0;
         for (const option_row *row = g->rows; row->name; row++) {
-            if (row->hidden || options_has_word(usage->without, row->name) || why_lacked(usage, row->name)) continue;
+            if (!is_in_help(usage, row)) continue;
             if (!shown++) printf("\n%s:\n", g->title);
             print_row(row->letter, row->name, row->argument, row->help);
         }
@@ -104,6 +109,22 @@ static void print_help(const command_usage *usage, const option_group *groups)
     }
     if (usage->notes) printf("\n%s", usage->notes);
     if (usage->more) usage->more();
+}
+
+/* ---- lists ---- */
+
+static const option_list *told;
+
+void options_tell_list(const option_list *list) { told = list; }
+
+static void tell_list(const command_usage *usage, const option_group *groups)
+{
+    static const option_row help = {"help", 'h', NULL, "print this help", .hidden = 0};
+    for (int n = 0; usage->word && usage->word(n); n++) told->word(told->context, usage->word(n));
+    for (const option_group *g = groups; g->rows; g++)
+        for (const option_row *row = g->rows; row->name; row++)
+            if (is_in_help(usage, row)) told->row(told->context, row);
+    told->row(told->context, &help);
 }
 
 /* ---- parsing ---- */
@@ -295,9 +316,10 @@ static attn_status set_seed(void *target, const char *name, const char *value, a
     return status;
 }
 
+static const char *const isa_choices[] = {"scalar", "avx2", "avx512", "neon", "wasm128", NULL};
 static const option_row common_options[] = {
     {"threads", 0, "N", "number of threads (default: all)", WHOLE(common_settings, threads, 0, 1024)},
-    {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon, wasm128", CALL(set_isa)},
+    {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon, wasm128", CALL(set_isa), .choices = isa_choices},
     {"seed", 0, "N", "seed of the random numbers (default 0)", CALL(set_seed)},
     {"json", 0, NULL, "print one JSON object and nothing else", FLAG(common_settings, json)},
     {"quiet", 'q', NULL, "print no progress and no summary", FLAG(common_settings, quiet)},
@@ -314,6 +336,10 @@ int options_begin(const command_usage *usage, const option_group *own, common_se
     int n = 0;
     for (; n < OWN_GROUPS && own[n].rows; n++) groups[n] = own[n];
     groups[n] = (option_group){"All commands", common_options, common};
+    if (told) {
+        tell_list(usage, groups);
+        return EXIT_DONE;
+    }
     flatten(groups, &flat);
     const int exit = parse(usage, groups, &flat, argc, argv);
     if (exit >= 0) return exit;
@@ -356,6 +382,18 @@ static attn_status set_problem_word(void *target, const char *name, const char *
     return problem_set(spec, name, value, error);
 }
 
+const char *problem_word_name(int n)
+{
+    for (int w = 0; problem_word_at(w); w++) {
+        const problem_word *word = problem_word_at(w);
+        const char *const *choices = word->form == WORD_IS_VALUE ? problem_word_choices(word) : NULL;
+        for (int k = 0; choices && choices[k]; k++)
+            if (n-- == 0) return choices[k];
+        if (word->form == WORD_OPTION && n-- == 0) return word->name;
+    }
+    return NULL;
+}
+
 const option_row *problem_options(problem_word_flag most)
 {
     static option_row rows[MAX_OPTIONS];
@@ -363,7 +401,8 @@ const option_row *problem_options(problem_word_flag most)
     for (int w = 0; problem_word_at(w) && count < MAX_OPTIONS - 1; w++) {
         const problem_word *word = problem_word_at(w);
         if (word->flag == FLAG_NONE || word->flag > most) continue;
-        rows[count++] = (option_row){word->name, 0, word->argument, word->help, CALL(set_problem_word)};
+        rows[count++] =
+            (option_row){word->name, 0, word->argument, word->help, CALL(set_problem_word), .choices = problem_word_choices(word)};
     }
     rows[count] = (option_row){0};
     return rows;

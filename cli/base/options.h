@@ -29,6 +29,8 @@ typedef struct option_row {
     const char *needed; /* what is missing without it: "output file"; NULL: it may be left out */
     int stands_in;      /* 1: it takes the place of an operand */
     int hidden;         /* 1: accepted, but not in --help */
+
+    const char *const *choices; /* what a value may be, for completions; NULL-terminated, or NULL */
 } option_row;
 
 /* The end of a row.  CALL: the function gets the value, NULL if none was given; its message starts with the name: `isa: unknown
@@ -71,6 +73,9 @@ typedef struct command_usage {
     const char *operands[3]; /* those that are needed, in order, such as "input file"; NULL ends them */
     const char *example;     /* a correct call, for messages about what is missing */
 
+    const char *(*word)(
+        int n); /* what the first operand may be, by number from 0, for completions; NULL past the last; may be NULL */
+
     const char *without; /* "isa seed": options of all commands that have no effect here, accepted but not in --help; may be NULL */
     const option_lacked *lacks; /* options of its own groups; NULL: none */
 } command_usage;
@@ -98,6 +103,16 @@ typedef struct common_settings {
 int options_begin(const command_usage *usage, const option_group *groups, common_settings *common, int argc, char **argv, int most,
                   int *operands);
 
+/* Receives, instead of any work, what a command takes: each option of its --help, and each word of its first operand. */
+typedef struct option_list {
+    void (*row)(void *context, const option_row *row);
+    void (*word)(void *context, const char *word);
+    void *context;
+} option_list;
+
+/* From here on, commands only tell this list (NULL: they work again). */
+void options_tell_list(const option_list *list);
+
 /* A digest with one more option in it, the n-th of this name, whose value may be NULL.  Other options may come in any order. */
 uint64_t options_mix(uint64_t digest, const char *name, const char *value, int n);
 
@@ -112,6 +127,9 @@ extern const option_row bits_options[];
 
 /* ATTN_ERR_ARGUMENT if --invariant would have no effect: the library reads it in forward only and ignores it elsewhere. */
 attn_status options_check_bits(const common_settings *settings, const problem_spec *spec, attn_error *error);
+
+/* The words of problem strings, for command_usage.word. */
+const char *problem_word_name(int n);
 
 /* The flags of problem strings (problem_word.flag up to `most`) in a static table; the target is a problem_spec.  --phi and --rule
  * set its `linear`. */

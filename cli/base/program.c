@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "completions.h"
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
@@ -14,7 +15,9 @@ static void print_help(const program *p)
     printf("usage: %s COMMAND [options]\n\n%s\n\n", p->name, p->about);
     for (int k = 0; k < p->count; k++)
         printf("  %s %-8s %-21s %s\n", p->name, p->commands[k].name, p->commands[k].synopsis, p->commands[k].help);
-    printf("\n`%s COMMAND --help` lists the options of a command; `man %s` documents everything.\n", p->name, p->name);
+    printf("\n`%s help COMMAND` and `%s COMMAND --help` list the options of a command; `man %s` documents\n"
+           "everything. `%s completions bash` (zsh, fish) prints what completes words in a shell.\n",
+           p->name, p->name, p->name, p->name);
 }
 
 static int unknown_command(const program *p, const char *name)
@@ -59,6 +62,11 @@ int program_run(const program *p, int argc, char **argv)
     if (help && argc < 3) {
         print_help(p);
         return finish(EXIT_DONE);
+    }
+    if (strcmp(name, "completions") == 0) {
+        attn_error error;
+        if (argc > 3) return command_fail_operand(name, argv[3]);
+        return finish(command_end(completions_print(p, argv[2], &error), name, NULL, &error));
     }
     if (help) name = argv[2];
     for (int k = 0; k < p->count; k++) {

@@ -63,6 +63,7 @@ static const command_usage usage = {
              "backward; sq1 decodes. Its flops are those of the chunk size in use.\n"
              "Compare numbers within one run only: clock speed and other load affect all of them.\n"
              "docs/benchmarks.md explains how each is measured; bench/problems.txt is the standard list.\n",
+    .word = problem_word_name,
     .example = "attn bench fwd:f32:hq8:sq1024:d64:causal",
 };
 

@@ -67,6 +67,7 @@ static const command_usage usage = {
              "this CPU lacks are skipped.\n"
              "Example: attn check fwd:f32:sq33:skv65:d64:causal:fill=huge:poison=nan\n"
              "A failure prints such a problem: `attn check PROBLEM` reproduces it.\n",
+    .word = problem_word_name,
 };
 
 /* A row of kernels.def and its results. */

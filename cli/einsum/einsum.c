@@ -53,6 +53,8 @@ static const example examples[] = {
 };
 enum { EXAMPLES = sizeof examples / sizeof *examples };
 
+static const char *example_name(int n) { return n < EXAMPLES ? examples[n].name : NULL; }
+
 static void print_examples(void)
 {
     printf("Contractions by name:\n");
@@ -77,6 +79,7 @@ static const command_usage usage = {
              "  attn einsum \"ij,jk->ik\" a.npy b.npy\n"
              "  attn einsum \"hia,hja->hij\" layer.safetensors --tensors=q,k -o scores.npy\n",
     .more = print_examples,
+    .word = example_name,
     .without = "seed",
     .operands = {"contraction"},
     .example = "attn einsum \"bhid,bhjd->bhij\"",

@@ -40,6 +40,7 @@ static const command_usage usage = {
              "done inside one walk over the tiles (all but the gradient of a bias that broadcasts).\n",
     .more = print_words,
     .operands = {"problem"},
+    .word = problem_word_name,
     .example = "attn explain fwd:f32:hq8:sq1024:d64:causal",
 };
 

@@ -46,6 +46,7 @@ static const command_usage usage = {
     .operands = {"problem string"},
     .example = "attn make fwd:f32:hq2:sq5:d8:causal -o in.npz",
     .without = "threads isa",
+    .word = problem_word_name,
 };
 
 /* The problem string as it is kept, and the case that it names. */

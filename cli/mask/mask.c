@@ -19,6 +19,8 @@
 
 enum { MAX_NAMES = 32, MAX_TEXT = 200, MAX_PIXELS = 1 << 14 };
 
+static const char *mask_name(int n) { return pattern_word_at(n) ? pattern_word_at(n)->name : NULL; }
+
 static void print_names(void)
 {
     printf("\nMasks (of several, all must keep a key):\n");
@@ -44,6 +46,7 @@ static const command_usage usage = {
              "  attn mask map/64/64 causal -n 1024 --map blocks.npy\n"
              "  attn mask causal -n 64 -o mask.safetensors && attn plot mask mask.safetensors -o mask.svg\n",
     .more = print_names,
+    .word = mask_name,
     .operands = {"mask"},
     .example = "attn mask causal -n 8",
 };

@@ -184,7 +184,12 @@ static attn_status draw_step(plot_task *task, const char *name, const char *titl
 
 attn_status plot_steps(plot_task *task, attn_error *error)
 {
-    attn_status status = draw_step(task, "q", "Q: queries", "give the input file of attn run too, since no command", 1, error);
+    const source *of_q = file_with(task, "q");
+    if (!of_q->tensors || !attn_archive_find(of_q->tensors, "q"))
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.100s: has no queries, 'q'; give the file that attn run read, too: attn plot steps OUT IN -o steps.svg",
+                       of_q->path);
+    attn_status status = draw_step(task, "q", "Q: queries", "attn make", 1, error);
     if (status == ATTN_OK) status = draw_step(task, "scores", "S: scores", "attn run --scores=biased", 0, error);
     if (status == ATTN_OK)
         status = draw_step(task, "weights", "A: weights, the softmax of each row of S", "attn run --weights", 0, error);

@@ -36,6 +36,8 @@ static const plot_kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+static const char *kind_name(int n) { return n < KINDS ? kinds[n].name : NULL; }
+
 static void print_kinds(void)
 {
     printf("\nKinds, and what they read:\n");
@@ -63,6 +65,7 @@ static const command_usage usage = {
              "  attn bench fwd:f32:sq512:d64 fwd:f32:sq2048:d64 --json >times.json\n"
              "  attn plot runtime times.json -o times.svg\n",
     .more = print_kinds,
+    .word = kind_name,
     .operands = {"kind of picture", "input file"},
     .example = "attn plot weights OUT.safetensors -o weights.svg",
 };

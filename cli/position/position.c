@@ -32,6 +32,8 @@ static const position_kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+static const char *kind_name(int n) { return n < KINDS ? kinds[n].name : NULL; }
+
 static void print_kinds(void)
 {
     printf("\nKinds, and the tensors of IN that they read:\n");
@@ -54,6 +56,7 @@ static const command_usage usage = {
              "  attn position rotate x.safetensors -o y.safetensors --pairs=halves\n"
              "  attn position buckets --tokens=8 --t5\n",
     .more = print_kinds,
+    .word = kind_name,
     .without = "threads isa seed",
     .operands = {"kind"},
     .example = "attn position slopes --heads=12",

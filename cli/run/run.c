@@ -36,6 +36,8 @@ static const command_usage usage = {
              "omega is drawn from --seed if IN has none.\n"
              "--linformer reads projection_k and projection_v, or projection for both: [token, rank] or\n"
              "[head, token, rank]; with --backward it writes their gradients too.\n"
+             "On a terminal, run prints which tensors it used and wrote, the problem and its kernel and\n"
+             "time; into a pipe or a file it prints nothing (--json prints the same anywhere).\n"
              "\n"
              "Examples:\n"
              "  attn run layer.safetensors -o out.safetensors --causal --lse\n"

@@ -9,6 +9,7 @@
 #include "cli/input/input.h"
 #include "show.h"
 #include "testing/text/failure.h"
+#include "testing/text/shown.h"
 
 /* ---- CSV ---- */
 
@@ -16,12 +17,17 @@
 static void put_field(const char *text)
 {
     const int quoted = text[strcspn(text, ",\"\r\n")] != 0;
-    if (quoted) putchar('"');
+    text_buffer field = {0};
     for (const char *at = text; *at; at++) {
-        if (*at == '"') putchar('"');
-        putchar(*at);
+        if (*at == '"') text_letter(&field, '"');
+        text_letter(&field, *at);
     }
+    text_letter(&field, 0);
+    if (field.failed) end_out_of_memory("a name");
     if (quoted) putchar('"');
+    put_shown(stdout, field.bytes);
+    if (quoted) putchar('"');
+    text_free(&field);
 }
 
 void csv_file(const attn_archive *file)

@@ -19,6 +19,8 @@
 static const train_task *const tasks[] = {&train_copy, &train_reverse, &train_seq2seq, &train_text};
 enum { TASKS = sizeof tasks / sizeof *tasks, MAX_STEPS = 10000000 };
 
+static const char *task_name(int n) { return n < TASKS ? tasks[n]->name : NULL; }
+
 static void print_tasks(void)
 {
     printf("\nTasks:\n");
@@ -40,6 +42,7 @@ static const command_usage usage = {
              "  attn train text book.txt --steps=500 -o half.safetensors\n"
              "  attn train text book.txt --resume=half.safetensors -o whole.safetensors\n",
     .more = print_tasks,
+    .word = task_name,
     .operands = {"task"},
     .example = "attn train copy -o copy.safetensors",
 };

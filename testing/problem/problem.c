@@ -15,6 +15,13 @@ const problem_word *problem_word_at(int index)
     return index >= 0 && index < problem_rules_count ? &problem_rules[index].word : NULL;
 }
 
+const char *const *problem_word_choices(const problem_word *word)
+{
+    for (int k = 0; k < problem_rules_count; k++)
+        if (&problem_rules[k].word == word) return problem_rules[k].choices;
+    return NULL;
+}
+
 void problem_init(problem_spec *spec) { *spec = (problem_spec){.shape = {-1, -1, -1, -1, -1, -1, -1}, .temperature = 1}; }
 
 static attn_status unknown_word(const char *text, attn_error *error)

@@ -161,6 +161,9 @@ typedef struct problem_word {
 /* Entry `index` in the order of printing; NULL past the last. */
 const problem_word *problem_word_at(int index);
 
+/* What its value may be, or the form of it ("shaw/DISTANCE"); NULL: a number, or no list says it. */
+const char *const *problem_word_choices(const problem_word *word);
+
 /* A forward problem in f32, without sizes. */
 void problem_init(problem_spec *spec);
 

@@ -64,6 +64,12 @@ def main():
 
     one = ("F32", (2, 1), [1.0, 2.0])
     names = {f"n{c}": one for c in HIDDEN}
+    tensor_file.write("shown.safetensors", {**names, "q": one, "k": one, "v": one}, **{f"m{c}": f"v{c}" for c in HIDDEN})
+    for words in ([], ["--csv"], [f"n{HIDDEN[-1]}"], [f"--diff=none{HIDDEN[5]}"], ["--diff=tokens.safetensors"]):
+        p = subprocess.run([ATTN, "show", "shown.safetensors", *words], capture_output=True, check=False)
+        clean(f"show {' '.join(words)[:8]!r}", p.stdout + p.stderr)
+    for words in (["run", "-o", "-", f"--q=1 {HIDDEN[7]}"], ["make", f"fwd:sq4:d{HIDDEN[9]}", "-o", "x.npz"], ["completions", HIDDEN[3]]):
+        clean(words[0], subprocess.run([ATTN, *words], capture_output=True, check=False).stderr)
     tensor_file.write("names.safetensors", {"q": one, "k": one, "v": one, **names})
     text = clean("names of tensors", terminal("run", "names.safetensors", "-o", "o.safetensors"))
     check("  they are listed", text.count("n?") == len(names), text)

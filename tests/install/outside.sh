@@ -35,7 +35,9 @@ END
     echo "python: works"
 fi
 if [ -e "$dir/usr/bin/attn" ]; then
-    grep -vE '/bin/attn(-mpi)?$|/man1/attn(-mpi)?.1$' "$dir/command.txt" && fail "these files do not belong to the component command"
+    grep -vE '/bin/attn(-mpi)?$|/man1/attn(-mpi)?.1$|/share/(bash-completion/completions/attn|zsh/site-functions/_attn|fish/vendor_completions.d/attn.fish)$' "$dir/command.txt" && fail "these files do not belong to the component command"
+    # shellcheck disable=SC1091
+    (. "$dir/usr/share/bash-completion/completions/attn" && complete -p attn) >/dev/null || fail "bash does not read the installed completions"
     "$dir/usr/bin/attn" info >/dev/null || fail "the installed attn does not run"
     [ "$(pkg-config --modversion libattn)" = "$("$dir/usr/bin/attn" --version | grep -o '[0-9.]*$')" ] || fail "pkg-config and attn --version differ"
 fi

@@ -98,6 +98,7 @@ def check_rejections():
                                ("peers", "--head=0", every), ("hopfield", "--layer=9", every)):
         rejected(2, f"{flag.split('=')[0]} has no effect on a picture of kind {kind}; it is for {others}", kind, "good.safetensors", flag, *out)
     rejected(2, "--high: '0' is not a number above 0, or max", "weights", "out.safetensors", "--high=0", *out)
+    rejected(2, "good.safetensors: has no queries, 'q'; give the file that attn run read, too: attn plot steps OUT IN -o steps.svg", "steps", "good.safetensors", *out)
     rejected(2, "good.safetensors: no tensor 'dq' (available: weights); attn run --backward writes it", "gradients", "good.safetensors", *out)
     rejected(2, "nothing.json: no 'gradient_norms'; `attn analyze --gradients --json` writes them", "gradients", "nothing.json", *out)
     rejected(2, "nothing.json: no 'states'; `attn hopfield --json` writes them", "hopfield", "nothing.json", *out)
