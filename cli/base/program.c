@@ -15,9 +15,9 @@ static void print_help(const program *p)
     printf("usage: %s COMMAND [options]\n\n%s\n\n", p->name, p->about);
     for (int k = 0; k < p->count; k++)
         printf("  %s %-8s %-21s %s\n", p->name, p->commands[k].name, p->commands[k].synopsis, p->commands[k].help);
-    printf("\n`%s help COMMAND` and `%s COMMAND --help` list the options of a command; `man %s` documents\n"
-           "everything. `%s completions bash` (zsh, fish) prints what completes words in a shell.\n",
-           p->name, p->name, p->name, p->name);
+    printf("\n`%s help COMMAND` (or COMMAND --help) lists its options; `man %s` documents everything.\n"
+           "`%s completions bash` (zsh, fish) prints a script that completes words in a shell.\n",
+           p->name, p->name, p->name);
 }
 
 static int unknown_command(const program *p, const char *name)

@@ -167,7 +167,8 @@ static attn_status finish(work *w, double seconds, attn_error *error)
     const attn_archive_tensor *const *read = w->is_linear ? w->linear.input.used : NULL;
     const run_summary done = {&w->input, w->out, read, settings->output, kernel, seconds, facts};
     if (w->is_linear) w->input.spec = w->linear.input.spec;
-    const int tells = !w->common->quiet && !w->common->json; /* mpirun hides whether there is a terminal */
+    const common_settings *common = w->common;
+    const int tells = !common->quiet && !common->json && !common->prints_numbers; /* mpirun hides whether there is a terminal */
     (void)snprintf(kernel, sizeof kernel, "distributed, parts of %" PRId64 "%s", part, split->any_order ? ", in any order" : "");
     return summary_finish(&done, settings->compare, w->common, tells, error);
 }

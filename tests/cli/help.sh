@@ -5,6 +5,7 @@
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
+ok "it fits into 100 columns" same "$(awk 'length > 100' out.txt)" ""
 commands="make run show top view plot layer train analyze mask hopfield position metric einsum check bench info cost explain"
 ok "and no others: a new one belongs into the list of this test" same "$(sed -n 's/^  attn \([a-z]*\) .*/\1/p' out.txt | xargs)" "$commands"
 for command in $commands; do

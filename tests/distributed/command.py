@@ -269,6 +269,7 @@ def errors():
     rejects("a network that changes nothing", 2, ["in.safetensors", "--way=ring", "--network=2"], 2, "--network has no effect with --way=ring")
     rejects("a part of nothing", 1, ["in.safetensors", "--part=0"], 2, "--part is 0; it must be at least 1")
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
+    rejects("standard input, which each process would read", 3, ["-"], 2, "-: each process would read standard input; give a file")
     rejects("a short file", 3, ["short.safetensors"], 2, "short.safetensors: ")
     rejects("tensors that do not fit", 2, ["other.safetensors"], 2, "does not fit 'k'")
     done = run(2, ["in.safetensors", "-o", "out.safetensors", ":", "-n", "1", ATTN_MPI, "bench", "fwd:f32:sq8:d8"])
@@ -368,6 +369,16 @@ def explain():
     check("explain with a wrong flag, once", done.returncode == 2 and not done.stdout and done.stderr.count("attn-mpi explain: --way: 'around' is not") == 1, done.stderr)
 
 
+def text():
+    """Tensors from text, and results on standard output."""
+    with open("in.json", "w") as file:
+        json.dump({"q": [[1, 0], [0, 1], [1, 1]], "k": [[1, 0], [0, 1]], "v": [[1, 2], [3, 4]]}, file)
+    words = ["in.json", "--mask=1 0; 1 1; 0 1"]
+    run(0, [*words, "-o", "one.safetensors"]), run(3, [*words, "-o", "many.safetensors"])
+    check("text over 3 processes", tensor_file.read("one.safetensors")[0] == tensor_file.read("many.safetensors")[0])
+    check("-o - of 3 processes", run(3, [*words, "-o", "-"]).stdout == run(0, [*words, "-o", "-"]).stdout != "")
+
+
 def manual():
     """--help of all commands; attn-mpi.1 has the flags that attn.1 does not."""
     def flags_of(text):
@@ -446,6 +457,7 @@ def main():
         errors()
         bench()
         explain()
+        text()
         manual()
     return finish()
 
