@@ -41,6 +41,7 @@ static const command_usage usage = {
              "\n"
              "Examples:\n"
              "  attn run layer.safetensors -o out.safetensors --causal --lse\n"
+             "  attn run --q='1 0; 0 1' --k='1 0; 0 1' --v='1 2; 3 4' --weights -o -\n"
              "  attn run -o o.npy --query=q.npy --key=k.npy --value=v.npy --window=256,0\n"
              "  attn run layer.safetensors -o out.safetensors --linear --phi=favor/256 --causal\n",
     .operands = {"input file"},

@@ -36,10 +36,12 @@ static const command_usage usage = {
              "with its place and both numbers; NaN equals NaN, and 0 equals -0.\n"
              "\n"
              "Examples:\n"
-             "  attn show out.npz\n"
-             "  attn show out.npz \"weights[0,3,:4]\"\n"
-             "  attn show out.npz o --csv >o.csv\n"
-             "  attn show out.npz --diff=expected.npz\n",
+             "  attn run IN.safetensors -o out.safetensors --weights\n"
+             "  attn show out.safetensors\n"
+             "  attn show out.safetensors \"weights[0,3,:4]\"\n"
+             "  attn show out.safetensors \"o[0,3]\" --csv >o.csv\n"
+             "  attn run IN.safetensors -o again.safetensors --weights --threads=1\n"
+             "  attn show out.safetensors --diff=again.safetensors\n",
     .operands = {"file"},
     .example = "attn show out.npz",
     .without = "threads isa seed",
