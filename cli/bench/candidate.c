@@ -5,12 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "attn/schedule.h"
-#include "cli/measure/work.h"
 #include "clock.h"
-#include "linear.h"
 #include "memory.h"
-#include "testing/problem/serving.h"
+#include "testing/text/failure.h"
 
 /* A sample lasts at least this long, so that clock resolution and thread start are negligible. */
 static const double sample_seconds = 2e-3;
@@ -31,50 +28,25 @@ static void count_release(void *context, void *memory)
     free(memory);
 }
 
-static attn_status execute(candidate *c, attn_error *error)
-{
-    if (c->linear) return linear_candidate_execute(c, error);
-    return attn_execute(c->plan, &c->data.tensors, c->workspace, c->plan_says.workspace_bytes, error);
-}
-
 static double time_calls(candidate *c, int64_t calls)
 {
     const double begin = clock_seconds();
-    for (int64_t n = 0; n < calls; n++) execute(c, NULL);
+    for (int64_t n = 0; n < calls; n++) c->kind->execute(c, NULL);
     return clock_seconds() - begin;
 }
 
-/* Execution has a schedule, and the workspace of that, from here on. */
-static attn_status make_schedule(candidate *c, const problem_spec *spec, attn_error *error)
-{
-    const attn_schedule *schedule;
-    attn_prefix prefix;
-    const attn_schedule_options known = serving_options(spec, &prefix);
-    c->schedule_bytes = attn_schedule_size(c->plan);
-    c->schedule = fresh_memory(c->schedule_bytes);
-    const attn_status status =
-        attn_schedule_make(&schedule, c->plan, &c->data.tensors, c->schedule, c->schedule_bytes, &known, error);
-    if (status != ATTN_OK) return status;
-    c->data.call.schedule = schedule;
-    c->data.tensors.call = &c->data.call; /* the data may have moved since they were drawn */
-    c->plan_says.workspace_bytes = attn_schedule_workspace_size(schedule);
-    return ATTN_OK;
-}
-
 /* The first call: its time and the memory it takes. */
-static attn_status run_first(candidate *c, const attn_options *given, const problem_spec *spec, double *seconds, attn_error *error)
+static attn_status run_first(candidate *c, const attn_options *given, const operand *o, double *seconds, attn_error *error)
 {
     attn_options options = *given;
     options.allocator = (attn_allocator){count_allocate, count_release, &c->plan_bytes};
     const int counted = memory_forget_peak();
     const int64_t before = memory_now();
-    attn_status status = c->linear ? ATTN_OK : attn_plan_create(&c->plan, &c->problem, &c->data.tensors, &options, error);
-    if (status == ATTN_OK && !c->linear) status = attn_plan_describe(c->plan, &c->plan_says, error);
-    if (status == ATTN_OK && spec->schedule) status = make_schedule(c, spec, error);
+    attn_status status = c->kind->plan ? c->kind->plan(c, o, &options, error) : ATTN_OK;
     if (status != ATTN_OK) return status;
     c->workspace = fresh_memory(c->plan_says.workspace_bytes);
     const double begin = clock_seconds();
-    status = execute(c, error);
+    status = c->kind->execute(c, error);
     *seconds = clock_seconds() - begin;
     c->peak_bytes = memory_peak();
     c->extra_bytes = counted && before >= 0 ? c->peak_bytes - before : -1;
@@ -98,43 +70,50 @@ static void calibrate(candidate *c, double first)
     c->warm = each < warm_below;
 }
 
-attn_status candidate_create(candidate *c, const problem_spec *spec, const common_settings *settings, attn_error *error)
+static const candidate_kind *kind_of(const operand *o)
+{
+    if (o->kind == OPERAND_MATRIX) return &matrix_kind;
+#if ATTN_CLI_LAYERS
+    if (o->kind == OPERAND_LAYER) return &layer_kind;
+#else
+    if (o->kind == OPERAND_LAYER) return NULL;
+#endif
+    if (o->spec.op == SPEC_LINEAR || o->spec.op == SPEC_LINEAR_BACKWARD) return &linear_kind;
+    return o->spec.op == SPEC_DECODE ? &decode_kind : &attention_kind;
+}
+
+attn_status candidate_check(const operand *o, attn_error *error)
+{
+    const candidate_kind *kind = kind_of(o);
+    if (!kind) return failure(error, ATTN_ERR_UNSUPPORTED, "layers need libattn_layers, which this build was made without");
+    return kind->check ? kind->check(o, error) : ATTN_OK;
+}
+
+attn_status candidate_create(candidate *c, const operand *o, const common_settings *settings, const sampling *how,
+                             attn_error *error)
 {
     const attn_options options = options_for_library(settings);
-    *c = (candidate){.plan_says.struct_size = sizeof c->plan_says};
-    problem_spec seeded = *spec;
-    if (!seeded.seed) seeded.seed = settings->seed;
-    problem_print(&seeded, c->text, sizeof c->text);
+    operand seeded = *o;
     double first = 0;
-    if (linear_problem_is(&seeded)) {
-        attn_status done = linear_candidate_create(c, &seeded, &options, error);
-        if (done == ATTN_OK) done = run_first(c, &options, &seeded, &first, error);
-        if (done == ATTN_OK) calibrate(c, first);
-        return done;
-    }
-    attn_tensors tensors;
-    attn_status status = problem_build(&seeded, &c->problem, &tensors, error);
-    if (status != ATTN_OK) return status;
-    attn_plan *trial; /* whatever the library rejects is rejected before gigabytes are filled */
-    if ((status = attn_plan_create(&trial, &c->problem, &tensors, &options, error)) != ATTN_OK) return status;
-    attn_plan_destroy(trial);
-
-    status = data_create(&c->data, &seeded, &c->problem, &tensors, &options, error);
-    if (c->data.pages > 0) c->problem.paging.pages = c->data.pages; /* those that have memory, so that no other tensor lies there */
+    *c = (candidate){.name = c->name, .plan_says.struct_size = sizeof c->plan_says, .kind = kind_of(o)};
+    if (!seeded.spec.seed) seeded.spec.seed = settings->seed;
+    operand_print(&seeded, c->text, sizeof c->text);
+    attn_status status = c->kind->create(c, &seeded, &options, error);
+    if (status == ATTN_OK && c->moved <= 0) c->moved = c->data.bytes;
     if (status == ATTN_OK) status = run_first(c, &options, &seeded, &first, error);
-    if (status == ATTN_OK) {
-        c->flops = problem_flops(&c->problem, c->data.pairs);
-        calibrate(c, first);
-    }
-    return status;
+    if (status != ATTN_OK) return status;
+    if (how->warmup > 0) time_calls(c, how->warmup - 1); /* the first one was made */
+    if (how->single) c->calls = 1, c->warm = how->warmup != 0 && first < warm_below;
+    else calibrate(c, first);
+    return ATTN_OK;
 }
 
 void candidate_destroy(candidate *c)
 {
+    if (c->kind) c->kind->destroy(c);
     fresh_release(c->workspace, c->plan_says.workspace_bytes);
     fresh_release(c->schedule, c->schedule_bytes);
     attn_plan_destroy(c->plan);
-    linear_candidate_destroy(c);
     data_destroy(&c->data);
     series_free(&c->seconds);
     series_free(&c->stream);

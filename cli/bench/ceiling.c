@@ -148,11 +148,11 @@ static void add_reads(ceilings *all, attn_isa isa, double most_read)
     if (beyond) add_read(all, CEILING_MEMORY, isa, least(memory_sample / threads, all->part), 1);
 }
 
-void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *others, int count, double most_read)
+void ceilings_create(ceilings *all, attn_isa isa, const attn_isa *others, int count, double most_read)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     attn_cpu_describe(&cpu, NULL);
-    *all = (ceilings){.threads = workers_create(threads), .isa = isa, .l2 = cpu.cache_l2, .l3 = cpu.cache_l3};
+    *all = (ceilings){.threads = workers_count(), .isa = isa, .l2 = cpu.cache_l2, .l3 = cpu.cache_l3};
     add_fma(all, isa);
     add_fma(all, cpu.isa);
     for (int k = 0; k < count; k++) add_fma(all, others[k]);
@@ -163,7 +163,6 @@ void ceilings_destroy(ceilings *all)
 {
     for (int k = 0; k < all->count; k++) series_free(&all->list[k].rates);
     fresh_release(all->memory, (size_t)all->threads * all->part);
-    workers_destroy();
     *all = (ceilings){0};
 }
 

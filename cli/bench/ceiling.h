@@ -36,10 +36,10 @@ typedef struct ceilings {
     size_t next;
 } ceilings;
 
-/* Finds the loops of `isa`, of the best instruction set that the CPU has and of the `count` others that problems run on; allocates
- * the memory to read; takes no sample yet.  Cache levels of unknown size are left out, and so are those beyond the one that holds
- * `most_read` bytes, the most that a problem reads: INFINITY for all. */
-void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *others, int count, double most_read);
+/* For the workers that there are.  Finds the loops of `isa`, of the best instruction set that the CPU has and of the `count` others
+ * that problems run on; allocates the memory to read; takes no sample yet.  Cache levels of unknown size are left out, and so are
+ * those beyond the one that holds `most_read` bytes, the most that a problem reads: INFINITY for all. */
+void ceilings_create(ceilings *all, attn_isa isa, const attn_isa *others, int count, double most_read);
 void ceilings_destroy(ceilings *all);
 
 /* NULL if this machine or build has no such loop. */

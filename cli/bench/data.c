@@ -11,15 +11,20 @@
 #include "testing/problem/serving.h"
 #include "testing/text/failure.h"
 
-/* Allocates tensor t and sets its slot. */
-static void *keep(void *context, int t, size_t bytes)
+void *data_keep(data *d, size_t bytes)
 {
-    data *d = context;
     void *memory = fresh_memory(bytes);
     d->block[d->blocks] = memory;
     d->block_bytes[d->blocks++] = bytes;
     d->bytes += (double)bytes;
-    return tensors_slot(&d->tensors, t)->data = memory;
+    return memory;
+}
+
+/* Allocates tensor t and sets its slot. */
+static void *keep(void *context, int t, size_t bytes)
+{
+    data *d = context;
+    return tensors_slot(&d->tensors, t)->data = data_keep(d, bytes);
 }
 
 /* ---- lengths and pages ---- */

@@ -9,6 +9,8 @@
 #include "testing/problem/tensors.h"
 #include "testing/random/random.h"
 
+enum { MORE_BLOCKS = 8 }; /* of data_keep, beside the tensors of a problem; without one, TENSORS more */
+
 typedef struct data {
     attn_tensors tensors;
     attn_call call;
@@ -18,8 +20,8 @@ typedef struct data {
     int64_t pages;  /* of keys and values that lengths fill and memory exists for, at most those of the problem */
     /* private */
     random_state random;
-    void *block[TENSORS];
-    size_t block_bytes[TENSORS];
+    void *block[TENSORS + MORE_BLOCKS];
+    size_t block_bytes[TENSORS + MORE_BLOCKS];
     int blocks;
 } data;
 
@@ -30,5 +32,8 @@ typedef struct data {
 attn_status data_create(data *d, const problem_spec *spec, const attn_problem *problem, const attn_tensors *tensors,
                         const attn_options *options, attn_error *error);
 void data_destroy(data *d);
+
+/* Memory that belongs to the data and counts as theirs: for kinds whose tensors are not those of a problem. */
+void *data_keep(data *d, size_t bytes);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * linear.c - see linear.h. */
-#include "linear.h"
+ * linear.c - problems of linear attention. */
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "candidate.h"
 #include "memory.h"
+#include "testing/problem/linear_problem.h"
 #include "testing/random/normal.h"
 #include "testing/text/failure.h"
 
-struct linear_candidate {
+typedef struct linear_work {
     attn_linear_problem problem;
     attn_linear_tensors tensors; /* of forward and backward */
     attn_linear_tensors called;  /* of the operation */
@@ -18,7 +19,7 @@ struct linear_candidate {
     void *block[LINEARS];
     size_t bytes[LINEARS];
     int blocks;
-};
+} linear_work;
 
 /* Normal numbers; decays below 0, betas between 0 and 1, and vectors of the low-rank rule that keep the state bounded. */
 static void fill(const attn_linear_problem *p, int t, attn_dtype dtype, char *memory, size_t bytes, random_state *random)
@@ -35,7 +36,7 @@ static void fill(const attn_linear_problem *p, int t, attn_dtype dtype, char *me
 }
 
 typedef struct drawing {
-    struct linear_candidate *l;
+    linear_work *l;
     random_state random;
     uint64_t seed;
 } drawing;
@@ -44,7 +45,7 @@ typedef struct drawing {
 static void *take(void *context, int t, const attn_tensor_plan *about)
 {
     drawing *d = context;
-    struct linear_candidate *l = d->l;
+    linear_work *l = d->l;
     const int state = t == LINEAR(initial_state) || t == LINEAR(initial_sum);
     if (t == LINEAR(final_state)) return (void *)(uintptr_t)l->tensors.initial_state.data;
     if (t == LINEAR(final_sum)) return (void *)(uintptr_t)l->tensors.initial_sum.data;
@@ -69,7 +70,7 @@ static attn_status run(const attn_linear_plan *plan, const attn_linear_tensors *
 }
 
 /* Computes what backward reads. */
-static attn_status run_forward(struct linear_candidate *l, drawing *d, const attn_options *options, attn_error *error)
+static attn_status run_forward(linear_work *l, drawing *d, const attn_options *options, attn_error *error)
 {
     attn_linear_problem forward = l->problem;
     attn_linear_plan *plan = NULL;
@@ -81,13 +82,12 @@ static attn_status run_forward(struct linear_candidate *l, drawing *d, const att
     return status;
 }
 
-attn_status linear_candidate_create(candidate *c, const problem_spec *spec, const attn_options *options, attn_error *error)
+static attn_status create(candidate *c, const operand *o, const attn_options *options, attn_error *error)
 {
-    struct linear_candidate *l = need_memory(1, sizeof *l);
+    linear_work *l = c->state = need_memory(1, sizeof *l);
     attn_linear_plan_description says = {.struct_size = sizeof says};
-    drawing d = {l, {spec->seed}, spec->seed};
-    c->linear = l;
-    attn_status status = linear_problem_build(spec, &l->problem, &l->tensors, error);
+    drawing d = {l, {o->spec.seed}, o->spec.seed};
+    attn_status status = linear_problem_build(&o->spec, &l->problem, &l->tensors, error);
     if (status == ATTN_OK && l->problem.op == ATTN_BACKWARD) status = run_forward(l, &d, options, error);
     if (status == ATTN_OK) status = linear_plan(&l->plan, &l->problem, &l->tensors, options, take, &d, error);
     if (status == ATTN_OK) status = attn_linear_plan_describe(l->plan, &says, error);
@@ -107,15 +107,19 @@ attn_status linear_candidate_create(candidate *c, const problem_spec *spec, cons
     return ATTN_OK;
 }
 
-attn_status linear_candidate_execute(candidate *c, attn_error *error)
+static attn_status execute(candidate *c, attn_error *error)
 {
-    return attn_linear_execute(c->linear->plan, &c->linear->called, c->workspace, c->plan_says.workspace_bytes, error);
+    const linear_work *l = c->state;
+    return attn_linear_execute(l->plan, &l->called, c->workspace, c->plan_says.workspace_bytes, error);
 }
 
-void linear_candidate_destroy(candidate *c)
+static void destroy(candidate *c)
 {
-    if (!c->linear) return;
-    for (int k = 0; k < c->linear->blocks; k++) fresh_release(c->linear->block[k], c->linear->bytes[k]);
-    attn_linear_plan_destroy(c->linear->plan);
-    free(c->linear);
+    linear_work *l = c->state;
+    if (!l) return;
+    for (int k = 0; k < l->blocks; k++) fresh_release(l->block[k], l->bytes[k]);
+    attn_linear_plan_destroy(l->plan);
+    free(l);
 }
+
+const candidate_kind linear_kind = {NULL, create, NULL, execute, destroy};

@@ -5,21 +5,26 @@
 #include "cli/base/progress.h"
 #include "clock.h"
 
-static candidate *min_measured(candidate *candidates, int count)
+/* How much of the limit the candidate has: 1 is all. */
+static double share_of(const candidate *c, const measure_limit *limit)
+{
+    const double samples = (double)c->seconds.count / (double)limit->samples;
+    return limit->seconds > 0 && c->spent / limit->seconds < samples ? c->spent / limit->seconds : samples;
+}
+
+static candidate *min_measured(candidate *candidates, int count, const measure_limit *limit)
 {
     candidate *least = candidates;
     for (int k = 1; k < count; k++)
-        if (candidates[k].spent < least->spent) least = &candidates[k];
+        if (share_of(&candidates[k], limit) < share_of(least, limit)) least = &candidates[k];
     return least;
 }
 
-static double min_of(double a, double b) { return a < b ? a : b; }
-
-static void show(progress *bar, const candidate *candidates, int count, double seconds)
+static void show(progress *bar, const candidate *candidates, int count, const measure_limit *limit)
 {
     double done = 0;
-    for (int k = 0; k < count; k++) done += min_of(candidates[k].spent, seconds);
-    progress_show(bar, (int64_t)(1000 * done), (int64_t)(1000 * seconds * count));
+    for (int k = 0; k < count; k++) done += share_of(&candidates[k], limit) < 1 ? share_of(&candidates[k], limit) : 1;
+    progress_show(bar, (int64_t)(1000 * done), 1000 * (int64_t)count);
 }
 
 /* Memory is read as the problem reads it: the same pages, for as long.  In a cache it does not matter which pages they are. */
@@ -46,14 +51,14 @@ void measure_ceilings(ceilings *all, double seconds)
     for (int n = 0; n == 0 || (n < NEARBY && spent < seconds); n++) spent += sample_all(all);
 }
 
-void measure(candidate *candidates, const own_ceilings *against, int count, ceilings *all, double seconds, int quiet)
+void measure(candidate *candidates, const own_ceilings *against, int count, ceilings *all, const measure_limit *limit, int quiet)
 {
     progress bar;
     double of_candidates = 0, of_ceilings = 0; /* seconds */
     progress_begin(&bar, "measuring", quiet);
     for (;;) {
-        candidate *c = min_measured(candidates, count);
-        if (c->seconds.count && c->spent >= seconds) break;
+        candidate *c = min_measured(candidates, count, limit);
+        if (share_of(c, limit) >= 1) break;
         const own_ceilings *r = &against[c - candidates];
         const int affordable = of_ceilings <= of_candidates || !c->seconds.count;
         const double before = c->spent, begin = clock_seconds();
@@ -65,7 +70,7 @@ void measure(candidate *candidates, const own_ceilings *against, int count, ceil
         if (affordable) ceilings_refresh(all);
         of_candidates += c->spent - before;
         of_ceilings += middle - begin + clock_seconds() - end;
-        show(&bar, candidates, count, seconds);
+        show(&bar, candidates, count, limit);
     }
     /* ceilings for the last samples to be compared with */
     for (int n = 0; n == 0 || (n < NEARBY && of_ceilings < of_candidates); n++) of_ceilings += sample_all(all);

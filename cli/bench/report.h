@@ -5,6 +5,8 @@
 #ifndef ATTN_CLI_BENCH_REPORT_H
 #define ATTN_CLI_BENCH_REPORT_H
 
+#include <cjson/cJSON.h>
+
 #include "result.h"
 
 typedef struct report {
@@ -12,8 +14,13 @@ typedef struct report {
     double seconds; /* of samples for each problem, as requested */
     const result *results;
     int count;
-    int samples; /* 1: the JSON has the time of each sample */
+    int samples;        /* 1: the JSON has the time of each sample */
+    int first;          /* the result that speed-ups are over */
+    int64_t iterations; /* calls of each, one by one; 0: for `seconds` */
 } report;
+
+/* All of it, for JSON and CSV; report_json prints it. */
+cJSON *report_object(const report *r);
 
 void report_text(const report *r);
 void report_json(const report *r);

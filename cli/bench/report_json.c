@@ -65,10 +65,12 @@ static void add_histogram(cJSON *row, const result *x)
     for (int k = 0; k < PARTS; k++) cJSON_AddItemToArray(list, cJSON_CreateNumber((double)counts[k]));
 }
 
-static void add_result(cJSON *row, const result *x, const result *first, int samples)
+static void add_result(cJSON *row, const result *x, const result *baseline, int samples)
 {
     const candidate *c = x->candidate;
     json_text(row, "problem", c->text);
+    if (c->name) json_text(row, "name", c->name);
+    else cJSON_AddNullToObject(row, "name");
     json_text(row, "kernel", c->plan_says.kernel);
     json_text(row, "isa", attn_isa_name(c->plan_says.isa));
     json_text(row, "compute", attn_dtype_name(c->plan_says.compute));
@@ -85,7 +87,7 @@ static void add_result(cJSON *row, const result *x, const result *first, int sam
     json_number(seconds, "mean", x->mean);
     json_number(seconds, "std", x->deviation);
     add_histogram(row, x);
-    json_number(row, "speedup", first->median / x->median);
+    json_number(row, "speedup", baseline->median / x->median);
     json_int(row, "samples", c->seconds.count);
     cJSON *all = samples ? json_list(row, "seconds_all") : NULL;
     for (int64_t k = 0; samples && k < c->seconds.count; k++) cJSON_AddItemToArray(all, cJSON_CreateNumber(c->seconds.value[k]));
@@ -105,7 +107,7 @@ static void add_result(cJSON *row, const result *x, const result *first, int sam
     json_text(row, "bound", x->stream_bound ? "stream" : "fma");
     json_number(row, "tokens_per_second", x->tokens_per_second);
     json_number(row, "tensor_bytes", c->data.bytes);
-    json_int(row, "workspace_bytes", (int64_t)c->plan_says.workspace_bytes);
+    json_int(row, "workspace_bytes", (int64_t)(c->plan_says.workspace_bytes + c->call_bytes));
     json_int(row, "plan_bytes", (int64_t)c->plan_bytes);
     json_number(row, "memory_estimate_bytes", x->estimate_bytes);
     add_bytes(row, "extra_bytes", c->extra_bytes);
@@ -113,12 +115,16 @@ static void add_result(cJSON *row, const result *x, const result *first, int sam
     json_number(row, "scores_bytes", x->scores_bytes);
 }
 
-void report_json(const report *r)
+cJSON *report_object(const report *r)
 {
     cJSON *object = measure_json_begin();
-    json_number(object, "seconds_per_problem", r->seconds);
+    if (r->iterations) json_int(object, "iterations", r->iterations);
+    else json_number(object, "seconds_per_problem", r->seconds);
+    json_text(object, "baseline", r->results[r->first].candidate->text);
     add_machine(object, r->ceilings);
     cJSON *results = json_list(object, "results");
-    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k], &r->results[0], r->samples);
-    json_end(object);
+    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k], &r->results[r->first], r->samples);
+    return object;
 }
+
+void report_json(const report *r) { json_end(report_object(r)); }

@@ -54,23 +54,31 @@ static void print_machine(const report *r)
     printf("\n\n");
 }
 
+/* A name, and what it stands for. */
+static const char *label_of(const candidate *c, char label[600])
+{
+    snprintf(label, 600, "%s%s%s", c->name ? c->name : "", c->name ? " = " : "", c->text);
+    return label;
+}
+
 static int widest_problem(const report *r)
 {
     size_t wide = strlen("problem");
+    char label[600];
     for (int k = 0; k < r->count; k++)
-        if (strlen(r->results[k].candidate->text) > wide) wide = strlen(r->results[k].candidate->text);
+        if (strlen(label_of(r->results[k].candidate, label)) > wide) wide = strlen(label);
     return (int)wide;
 }
 
 static void print_speed(const report *r, int wide)
 {
-    char a[24], b[24], c[24];
-    printf("%-*s %9s %9s %9s %8s %8s %8s %8s %17s %10s\n", wide, "problem", "median", "p10", "p99", "GFLOP/s", "of FMA", "best",
-           "GB/s", "of stream, best", "tokens/s");
+    char a[24], b[24], c[24], label[600];
+    printf("%-*s %9s %9s %9s %8s %8s %8s %8s %8s %17s %10s\n", wide, "problem", "median", "p10", "p99", "speed-up", "GFLOP/s",
+           "of FMA", "best", "GB/s", "of stream, best", "tokens/s");
     for (int k = 0; k < r->count; k++) {
         const result *x = &r->results[k];
-        printf("%-*s %9s %9s %9s %8.1f", wide, x->candidate->text, seconds_text(x->median, a), seconds_text(x->p10, b),
-               seconds_text(x->p99, c), x->gflops.median);
+        printf("%-*s %9s %9s %9s %7.2fx %8.1f", wide, label_of(x->candidate, label), seconds_text(x->median, a),
+               seconds_text(x->p10, b), seconds_text(x->p99, c), r->results[r->first].median / x->median, x->gflops.median);
         printf(" %8s %8s %8.2f", percent_text(x->share_of_ceiling.median, a), percent_text(x->share_of_ceiling.best, b),
                x->gbs.median);
         /* for a compute-bound problem the share of the stream is meaningless */
@@ -82,14 +90,14 @@ static void print_speed(const report *r, int wide)
 
 static void print_memory(const report *r, int wide)
 {
-    char text[6][24];
+    char text[6][24], label[600];
     printf("\n%-*s %11s %11s %11s %14s %11s %14s\n", wide, "memory", "tensors", "workspace", "estimate", "extra measured", "peak",
            "of all scores");
     for (int k = 0; k < r->count; k++) {
         const result *x = &r->results[k];
         const candidate *c = x->candidate;
-        printf("%-*s %11s %11s %11s %14s %11s %14s\n", wide, c->text, bytes_text(c->data.bytes, text[0]),
-               bytes_text((double)c->plan_says.workspace_bytes, text[1]), bytes_text(x->estimate_bytes, text[2]),
+        printf("%-*s %11s %11s %11s %14s %11s %14s\n", wide, label_of(c, label), bytes_text(c->data.bytes, text[0]),
+               bytes_text((double)(c->plan_says.workspace_bytes + c->call_bytes), text[1]), bytes_text(x->estimate_bytes, text[2]),
                bytes_text((double)c->extra_bytes, text[3]), bytes_text((double)c->peak_bytes, text[4]),
                bytes_text(x->scores_bytes, text[5]));
     }

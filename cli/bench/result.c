@@ -12,8 +12,8 @@ own_ceilings own_ceilings_of(ceilings *all, const candidate *c)
     own_ceilings r = {.fma = ceiling_of_fma(all, c->plan_says.isa, c->plan_says.compute),
                       .stream = ceiling_of_read(all, ceiling_level(all, c->data.bytes))};
     const double compute = ceiling_median(r.fma), read = ceiling_median(r.stream);
-    r.stream_bound = c->data.bytes / read > c->flops / compute;
-    r.reads = c->data.bytes / read > c->flops / compute / 4;
+    r.stream_bound = c->moved / read > c->flops / compute;
+    r.reads = c->moved / read > c->flops / compute / 4;
     return r;
 }
 
@@ -43,8 +43,8 @@ static typical share_of_reads(const candidate *c, double *against)
     const series *s = &c->seconds, *r = &c->stream;
     const double middle = quantile(r->value, r->count, 0.5);
     *against = middle / 1e9;
-    return (typical){c->data.bytes / quantile(s->value, s->count, 0.5) / middle,
-                     c->data.bytes / quantile(s->value, s->count, 0.1) / quantile(r->value, r->count, 0.9)};
+    return (typical){c->moved / quantile(s->value, s->count, 0.5) / middle,
+                     c->moved / quantile(s->value, s->count, 0.1) / quantile(r->value, r->count, 0.9)};
 }
 
 result result_of(const candidate *c, const own_ceilings *r)
@@ -62,11 +62,11 @@ result result_of(const candidate *c, const own_ceilings *r)
     x.most = quantile(s->value, s->count, 1);
     x.mean = series_mean(s, &x.deviation);
     x.gflops = (typical){c->flops / x.median / 1e9, c->flops / x.p10 / 1e9};
-    x.gbs = (typical){c->data.bytes / x.median / 1e9, c->data.bytes / x.p10 / 1e9};
+    x.gbs = (typical){c->moved / x.median / 1e9, c->moved / x.p10 / 1e9};
     x.share_of_ceiling = share(c, c->flops, r->fma, &x.ceiling_gflops);
-    x.share_of_stream = c->stream.count ? share_of_reads(c, &x.stream_gbs) : share(c, c->data.bytes, r->stream, &x.stream_gbs);
+    x.share_of_stream = c->stream.count ? share_of_reads(c, &x.stream_gbs) : share(c, c->moved, r->stream, &x.stream_gbs);
     x.tokens_per_second = (double)c->data.tokens / x.median;
-    x.estimate_bytes = c->data.bytes + (double)c->plan_says.workspace_bytes + (double)c->plan_bytes;
+    x.estimate_bytes = c->data.bytes + (double)(c->plan_says.workspace_bytes + c->call_bytes) + (double)c->plan_bytes;
     x.scores_bytes = (double)shape->batch * (double)shape->heads_q * (double)shape->len_q * (double)shape->len_kv *
                      (double)attn_dtype_size(c->plan_says.compute);
     return x;

@@ -63,6 +63,8 @@ int workers_create(int threads)
     return pool.size;
 }
 
+int workers_count(void) { return pool.size; }
+
 workers_time workers_run(void (*work)(void *context, int thread), void *context)
 {
     member single = {0}, *members = pool.members ? pool.members : &single;

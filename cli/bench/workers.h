@@ -15,6 +15,9 @@ typedef struct workers_time {
 /* Starts the workers; call once, before any run.  Returns their number, the calling one included: at most `threads`. */
 int workers_create(int threads);
 
+/* How many there are, the calling thread included: 1 before workers_create. */
+int workers_count(void);
+
 /* Calls work(context, thread) for each thread = 0 .. workers_create's result - 1 on a thread of its own, all beginning at the same
  * moment.  Without workers: on the calling thread. */
 workers_time workers_run(void (*work)(void *context, int thread), void *context);

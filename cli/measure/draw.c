@@ -30,6 +30,11 @@ static void draw_normals(random_state *random, attn_dtype dtype, double scale, u
     for (size_t at = 0; at < bytes; at += whole) memcpy(memory + at, table, bytes - at < whole ? bytes - at : whole);
 }
 
+void draw_numbers(random_state *random, attn_dtype dtype, void *memory, size_t bytes)
+{
+    draw_normals(random, dtype, 1, memory, bytes);
+}
+
 /* Scales the matrix so that scores are about as large as those of a dot product. */
 static void shrink_matrix(const attn_problem *p, const attn_tensors *tensors, attn_dtype dtype, unsigned char *memory, size_t bytes)
 {

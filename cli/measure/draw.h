@@ -15,4 +15,7 @@
 void draw_tensor(random_state *random, const problem_spec *spec, const attn_problem *problem, const attn_tensors *tensors, int t,
                  void *memory, size_t bytes);
 
+/* The same normal numbers, of this type. */
+void draw_numbers(random_state *random, attn_dtype dtype, void *memory, size_t bytes);
+
 #endif

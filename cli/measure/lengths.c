@@ -60,6 +60,10 @@ void lengths_draw(batch_lengths *l, const problem_spec *spec, const attn_problem
     int64_t least = s->len_kv > 0; /* keys of a sequence */
     if (spec->prefix > least) least = spec->prefix;
     if (spec->tree > least) least = spec->tree;
+    if (spec->op == SPEC_DECODE) { /* a cache is full but for lens=kv, and has the tokens that are appended */
+        const int64_t appended = (spec->steps ? spec->steps : 1) * s->len_q;
+        least = spec->lengths ? (appended > least ? appended : least) : s->len_kv;
+    }
     *l = (batch_lengths){0};
     if (all->lengths_q.data) l->q = draw_index(&d, TENSOR(lengths_q), s->batch, s->len_q > 0, s->len_q);
     if (all->cu_seqlens_q.data) l->total[0] = draw_begins(&d, TENSOR(cu_seqlens_q), s->batch, s->len_q, &l->of_packed[0]);

@@ -77,7 +77,7 @@ static char *next_field(char **at, int *last)
 
 static attn_status read_csv(source *s, attn_error *error)
 {
-    enum { MAX_COLUMNS = 64 };
+    enum { MAX_COLUMNS = 160 };
     char *columns[MAX_COLUMNS], *at = s->bytes;
     int count = 0, last = 0;
     while (!last && count < MAX_COLUMNS) columns[count++] = next_field(&at, &last);

@@ -21,7 +21,7 @@ typedef enum spec_op {
     SPEC_BACKWARD,
     SPEC_JVP,
     SPEC_DOUBLE_BACKWARD,
-    SPEC_DECODE, /* a synonym of SPEC_FORWARD, for few queries over a cache */
+    SPEC_DECODE, /* SPEC_FORWARD of new tokens over a cache that ends with them; `attn bench` also appends them */
     SPEC_LINEAR,
     SPEC_LINEAR_BACKWARD
 } spec_op;
@@ -132,6 +132,7 @@ typedef struct problem_spec {
     int drel;            /* the gradients of its tables */
 
     int rope;               /* a command rotates its input; problem_build rejects it */
+    int64_t steps;          /* of decode: sq tokens each, appended in one call of `attn bench`; a problem is the last */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
 } problem_spec;
 

@@ -62,6 +62,24 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
     return ATTN_OK;
 }
 
+/* New tokens stand at the end of a cache and see all that is before them. */
+static attn_status check_decode(const problem_spec *spec, attn_error *error)
+{
+    const int64_t sq = spec->shape.len_q, skv = spec->shape.len_kv;
+    const char *other = spec->offset_kind ? "offset" : spec->packed ? "packed" : spec->ragged ? "ragged" : NULL;
+    if (other) return failure(error, ATTN_ERR_ARGUMENT, "decode takes no %s: each sequence has sq new tokens, its last", other);
+    if (spec->causal == SPEC_CAUSAL_TOP_LEFT)
+        return failure(error, ATTN_ERR_ARGUMENT, "decode is causal from the last key on: causal=bottom-right, or without the word");
+    if (sq > skv)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "sq (%lld) is more than skv (%lld), the keys in the cache once the sq new tokens are there", (long long)sq,
+                       (long long)skv);
+    if (spec->steps && (spec->steps > skv || spec->steps * sq > skv))
+        return failure(error, ATTN_ERR_ARGUMENT, "%lld steps of sq%lld do not fit: the cache ends with skv%lld keys",
+                       (long long)spec->steps, (long long)sq, (long long)skv);
+    return ATTN_OK;
+}
+
 static attn_status check_serving(const problem_spec *spec, attn_error *error)
 {
     const long long prefix = spec->prefix, page = spec->page, keys = spec->shape.len_kv, tree = spec->tree;
@@ -96,11 +114,14 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
         return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
                        word);
     if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
+    if (spec->steps && spec->op != SPEC_DECODE)
+        return failure(error, ATTN_ERR_ARGUMENT, "steps is a word of decode in attn bench, which appends so many times in a call");
     if (spec->spread && !spec->lengths && !spec->packed && spec->ragged != SPEC_RAGGED_RANDOM)
         return failure(error, ATTN_ERR_ARGUMENT, "spread is set without random lengths: it needs lens, packed or ragged");
     if (spec->packed && spec->ragged)
         return failure(error, ATTN_ERR_ARGUMENT, "packed and ragged are both set; ragged packs the queries alone");
-    const attn_status status = check_serving(spec, error);
+    attn_status status = spec->op == SPEC_DECODE ? check_decode(spec, error) : ATTN_OK;
+    if (status == ATTN_OK) status = check_serving(spec, error);
     return status == ATTN_OK ? check_gradients(spec, error) : status;
 }
 
@@ -205,7 +226,9 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     if (spec->prefix && p.shape.batch > 0) p.paging.pages -= (p.shape.batch - 1) * (spec->prefix / spec->page);
     p.mask.tree_keys = spec->tree;
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
-    if (spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT) p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    if (spec->op == SPEC_DECODE && spec->shape.len_q > 1) p.mask.causal = 1; /* a single one sees all keys anyway */
+    if (spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT || spec->op == SPEC_DECODE)
+        p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     p.mask.window = spec->window;
     p.mask.window_left = spec->window ? spec->window_left : 0;
     p.mask.window_right = spec->window ? spec->window_right : 0;

@@ -26,7 +26,7 @@
 
 /* clang-format off */
 const problem_rule problem_rules[] = {
-    {.word = {"op", NULL, "fwd (default), bwd, jvp, bwd2, decode (same as fwd), linear, linear-bwd", WORD_IS_VALUE, FLAG_NONE},
+    {.word = {"op", NULL, "fwd (default), bwd, jvp, bwd2, decode (a cache), linear, linear-bwd", WORD_IS_VALUE, FLAG_NONE},
      .read = value_read_choice, .print = value_print_word, FIELD(op), .choices = LIST("fwd", "bwd", "jvp", "bwd2", "decode", "linear", "linear-bwd")},
     {.word = {"dtype", NULL, "storage: f32 (default), f64, f16, bf16, int8 (k and v; the rest f32)", WORD_IS_VALUE, FLAG_NONE},
      .read = value_read_choice, .print = value_print_word, FIELD(dtype), .choices = LIST("f32", "f64", "f16", "bf16", "int8")},
@@ -90,6 +90,8 @@ const problem_rule problem_rules[] = {
      .read = value_read_count, .print = value_print_count, FIELD(tree)},
     {.word = {"schedule", NULL, "bench and check execute with a schedule; explain says what it has", WORD_OPTION, FLAG_NONE},
      .read = value_read_flag, .print = value_print_flag, FIELD(schedule)},
+    {.word = {"steps", "N", "attn bench decode: N times, a cache that grows to skv; 0 is 1", WORD_OPTION, FLAG_NONE},
+     .read = value_read_count, .print = value_print_count, FIELD(steps)},
     {.word = {"chunk", "N", "a query sees only keys of its own chunk of N; 0 is off", WORD_OPTION, FLAG_INPUT},
      .read = value_read_count, .print = value_print_count, FIELD(chunk)},
     {.word = {"block", "Q,K[/P]", "a block mask of Q queries by K keys drops a fraction P", WORD_OPTION, FLAG_NONE},

@@ -75,7 +75,7 @@ static double run(double takes, double seconds)
     }
     measure_ceilings(&all, seconds * PROBLEMS);
     for (int k = 0; k < CEILINGS_HERE; k++) assert_true(all.list[k].rates.count >= 1);
-    measure(candidates, against, PROBLEMS, &all, seconds, 1);
+    measure(candidates, against, PROBLEMS, &all, &(measure_limit){seconds, 1}, 1);
     double spent = 0;
     for (int k = 0; k < PROBLEMS; k++) {
         assert_true(candidates[k].spent >= seconds);

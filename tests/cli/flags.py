@@ -120,7 +120,8 @@ CALLS = {
                "backward": ["square.safetensors", "--tensors=a,a", "--backward"]},
     "check": {},
     "bench": {"seconds": [], "problems": ["--problems=problems.txt"], "clock": ["--clock=cpu", "--threads=1"], "csv": ["--csv=out.csv"], "samples": ["--samples", "--json"],
-              "list": ["--list"]},
+              "list": ["--list"], "iterations": ["-i", "2"], "warmup": ["-w", "3", "-i", "2"], "baseline": ["--baseline=1"], "batch-sizes": ["flash", "-b", "2", "-s", "8"],
+              "seq-lengths": ["flash", "-s", "8,9"], "embed-dim": ["flash", "-s", "8", "-e", "24"], "num-heads": ["flash", "-s", "8", "-n", "2"], "causal": ["flash", "-s", "8", "--causal"]},
     "show": {"diff": ["--diff=weights.safetensors"], "all": ["x", "--all"], "csv": ["--csv"]},
     "make": {"output": [], "only": ["--only=q"], "tokens": ["--tokens=words.txt"]},
     "info": {}, "explain": {"ranks": ["--ranks=4"], "network": ["--ranks=4", "--network=10Gbit/s"], "latency": ["--ranks=4", "--latency=2"], "flops": ["--ranks=4", "--flops=1"], "any-order": ["--ranks=4", "--any-order"],
@@ -163,7 +164,7 @@ WORDS = {
     "rel": "rel=shaw/2", "drel": "bwd:rel=shaw/2:drel", "clipped": "clipped=2", "shared": "clipped=2:shared", "dtable": "bwd:t5:dtable",
     "sparse": "sparse=longformer/2/1", "phi": "linear:phi=relu", "decay": "linear:causal:decay=head", "rule": "linear:causal:rule=delta",
     "denominator": "linear:denominator=add", "epsilon": "linear:epsilon=0.5", "form": "linear:causal:form=recurrent", "seed": "seed=1",
-    "ktype": "ktype=f16:vtype=i8", "vtype": "vtype=f8_e4m3", "spread": "lens:spread=log", "page": "page=4", "prefix": "b2:skv9:page=4:prefix=8", "tree": "tree=3",
+    "ktype": "ktype=f16:vtype=i8", "vtype": "vtype=f8_e4m3", "spread": "lens:spread=log", "page": "page=4", "prefix": "b2:skv9:page=4:prefix=8", "tree": "tree=3", "steps": "decode:skv16:steps=2",
 }
 
 

@@ -107,7 +107,7 @@ fields version cpu features isa threads kernels name needs usable built_with
 printed info '^kernels  attn_fwd_' info
 printed "explain --json" '"kernel":' explain fwd:f32:hq2:sq1000:d64:causal --json
 fields kernel why tile blocks threads workspace_bytes tiles_total tiles_visited tiles_modified options
-printed "decode is fwd by another name" '"problem":.*"decode:bf16:' explain decode:bf16:hq32:hkv8:sq1:skv4096:d128 --json
+printed "decode is attention over a cache" '"problem":.*"decode:bf16:' explain decode:bf16:hq32:hkv8:sq1:skv4096:d128 --json
 sed 's/"decode:/"fwd:/' out.txt >decode.txt
 ok "  with the same plan" same "$("$ATTN" explain fwd:bf16:hq32:hkv8:sq1:skv4096:d128 --json)" "$(cat decode.txt)"
 printed "  in attn check" '^[1-9][0-9]* passed, 0 failed, ' check decode:int8:hq4:hkv2:sq1:skv300:d64:causal=bottom-right

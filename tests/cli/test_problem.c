@@ -52,6 +52,7 @@ static void canonical_strings(void **state)
         "linear:f32:sq9:d8:rel=xl:phi=elu1",
         "bwd:f32:sq9:d8:rel=shaw-values/3:drel",
         "decode:int8:sq1:skv9:d8",
+        "decode:f32:sq1:skv9:d8:steps=4",
         "jvp:f64:sq9:d8:scale=0.30000000000000004",
         "fwd:bf16:sq9:d64:dv32:ktype=q8_0:vtype=q4_0",
         "fwd:f16:sq9:d8:ktype=f8_e5m2-unscaled:vtype=f8_e4m3:packed",
