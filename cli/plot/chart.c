@@ -95,9 +95,11 @@ static const char *tick_text(double tick, char text[32])
     return text;
 }
 
+/* A logarithmic axis within one power has ticks at even steps. */
 static int ticks_of(const chart_axis *a, double *ticks)
 {
-    return a->scale == AXIS_LINEAR ? linear_ticks(a, ticks) : log_ticks(a, ticks);
+    const int count = a->scale == AXIS_LINEAR ? 0 : log_ticks(a, ticks);
+    return count < 3 && (a->scale == AXIS_LINEAR || a->high < 4 * a->low) ? linear_ticks(a, ticks) : count;
 }
 
 /* The width left of the axes: the label of y, and its longest tick. */
@@ -113,6 +115,8 @@ static double left_of(const chart *c)
 void chart_size(const chart *c, double *width, double *height)
 {
     *width = fmax(left_of(c) + width_of(c) + RIGHT, 1.1 * figure_text_width(c->title));
+    for (int k = 0; k < c->series_count && legend_rows(c); k++)
+        *width = fmax(*width, left_of(c) + 34 + figure_text_width(c->series[k].name));
     *height = TOP + height_of(c) + BOTTOM + names_height(c) + LEGEND * legend_rows(c);
 }
 

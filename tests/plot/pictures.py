@@ -355,6 +355,49 @@ def check_hopfield(words):
     tap.check("hopfield: capacity", near(math.log(y(b)), x(a) / 2, 0.5))
 
 
+def rows_of(*rows):
+    """A file of results: (string, name or None, ms, MiB)."""
+    with open("rows.json", "w") as file:
+        json.dump({"machine": {"cpu": "a test", "threads": 2},
+                   "results": [{"problem": problem, "name": name, "seconds": {"median": ms / 1e3}, "workspace_bytes": mib * 2 ** 20,
+                                "speedup": rows[0][2] / ms} for problem, name, ms, mib in rows]}, file)
+    return Picture("runtime", "rows.json")
+
+
+def check_variants():
+    """Bars where no two results differ only in their length; what the legends keep of a string."""
+    given = [("matrix:f32:hq12:sq256:d64", "standard", 8, 3), ("fwd:f32:hq12:sq256:d64", "flash", 2, 0.25), ("layer:gqa:fwd:f32:hq12:hkv3:sq256:d64:m768", None, 16, 4)]
+    labels = [f"{name} = {problem}" if name else problem for problem, name, *_ in given]
+    picture = rows_of(*given)
+    tap.check("runtime: variants at one length are bars", [p.title for p in picture.panels()] == ["Time of a call", "Workspace of a call"])
+    for panel, column, texts in zip(picture.panels(), (2, 3), (["8 ms", "2 ms, 4 times as fast", "16 ms, 0.5 times as fast"], ["3 MiB", "0.25 MiB", "4 MiB"])):
+        x = panel.axis("x")[0]
+        groups = panel.groups("series")
+        tap.check(f"runtime: {panel.title}: every string in order", [g.get("data-name") for g in groups] == labels)
+        bars = [g.find(SVG + "rect") for g in groups]
+        tap.check(f"runtime: {panel.title}: lengths of bars", all(near(x(number(bar, "x")), 0, 0.01) and near(x(number(bar, "x") + number(bar, "width")), row[column], 0.01)
+                                                                  for bar, row in zip(bars, given)))
+        tap.check(f"runtime: {panel.title}: numbers beside them", [g.findall(SVG + "text")[1].text for g in groups] == texts)
+
+    def legends(*rows):
+        return [g.get("data-name").split(": time")[0] for g in rows_of(*rows).panel("Time of a call by length").groups("series") if "grows" in g.get("data-name")]
+
+    cache = [(f"decode:{kind}:sq1:skv{n}:d8:rope", None, n * scale, 1) for kind, scale in (("bf16", 1), ("int8", 2)) for n in (64, 128)]
+    tap.check("runtime: decoding keeps sq1", legends(*cache) == ["decode:bf16:sq1:d8:rope", "decode:int8:sq1:d8:rope"], legends(*cache))
+    named = [(f"fwd:sq{n}:d8", name, n, 1) for name in ("flash", "xformers") for n in (64, 128)]
+    tap.check("runtime: one string by two names is two curves", legends(*named) == ["flash = fwd:d8", "xformers = fwd:d8"], legends(*named))
+    both = [("fwd:sq16:skv64:d8", None, 1, 1), ("fwd:sq16:skv128:d8", None, 2, 1), ("fwd:sq64:skv64:d8", None, 1, 1), ("fwd:sq128:d8", None, 2, 1)]
+    tap.check("runtime: queries are the length if they are as many as keys", legends(*both) == ["fwd:sq16:d8", "fwd:d8"], legends(*both))
+    many = [(f"fwd:hq{h}:sq{n}:d8", f"name{h}", n / h, 0.5 * h) for h in range(1, 11) for n in (64, 128)]
+    panels = {p.title: p for p in rows_of(*many).panels()}
+    tap.check("runtime: of many kinds each has one curve", all(len(p.groups("series")) == (9 if "faster" in title else 10) for title, p in panels.items()))
+    names = [g.get("data-name") for g in panels["How many times faster, by length"].groups("series")]
+    tap.check("runtime: short names of speed-ups", names == [f"name{h} over name1" for h in range(2, 11)], names)
+    flat = [(f"fwd:{kind}sq{n}:d8", None, ms * n, 1) for kind, ms in (("", 1), ("b2:", 1.1)) for n in (64, 128)]
+    ticks = [t.text for t in rows_of(*flat).panel("How many times faster, by length").groups("y-axis")[0].iter(SVG + "text") if "tick" in t.get("class")]
+    tap.check("chart: a short logarithmic axis has ticks", len(ticks) >= 3, ticks)
+
+
 def check_bench(words):
     picture = Picture(*words["runtime"])
     panel = picture.panel("Time of a call by length")
@@ -380,6 +423,7 @@ def check_bench(words):
     tap.check("runtime: from .csv", csv.panel("Time of a call by length").points("fwd") == picture.panel("Time of a call by length").points("fwd")
               and 'bench.csv: a "test", too, 2 threads' in csv.words())
 
+    check_variants()
     panel = next(p for p in Picture("latency", "bench.json").panels() if p.title == "fwd:f32:hq8:sq2048:d64")
     (x, _), (y, _) = panel.axis("x"), panel.axis("y")
     # Ten calls of 1 to 10 ms; the file states a median of 42 ms, so all are in the picture.

@@ -106,7 +106,7 @@ def check_rejections():
     rejected(2, "good.safetensors: no tensor 'path' (available: weights); attn hopfield -o writes it", "hopfield", "good.safetensors", *out)
     rejected(2, "nothing.json: no 'results'; `attn bench --json` or --csv writes them", "runtime", "nothing.json", *out)
     rejected(2, "null.json: fwd:f32:sq8:d8: 'seconds.median' is not a number", "runtime", "null.json", *out)
-    rejected(2, "one.json: no two problems differ only in their length (sq or skv)", "runtime", "one.json", *out)
+    rejected(2, "one.json: one result alone; a picture compares lengths or variants", "runtime", "one.json", *out)
     rejected(2, "one.json: fwd:f32:sq8:d8 has no 'seconds_all' and no 'histogram'; `attn bench --json --samples` writes both", "latency", "one.json", *out)
     for name, row, why in (("noscaling.json", {"problem": "fwd"}, "a result has no 'scaling'; `attn-mpi bench --json` writes it"),
                            ("noranks.json", {"problem": "fwd", "scaling": "weak"}, "fwd, weak has no 'ranks'"),
