@@ -36,7 +36,12 @@ static const command_usage usage = {
              "sizes, mN (channels of the model), for mla rank=N, rank-query=N, rotary=N:\n"
              "  layer:gqa:decode:f32:b1:hq32:hkv8:sq1:skv512:d128:m4096:rope\n"
              "Compare numbers within one run only: clock speed and other load affect all of them.\n"
-             "docs/benchmarks.md explains how each is measured; bench/problems.txt is the standard list.\n",
+             "docs/benchmarks.md explains how each is measured; bench/problems.txt is the standard list.\n"
+             "\nExamples:\n"
+             "  attn bench standard flash mha linear -s 256,512 --csv=times.csv\n"
+             "  attn plot runtime times.csv -o times.svg\n"
+             "  attn bench decode:bf16,int8:hq8:hkv2:sq1:skv1024,4096:d64:page=16:rope\n"
+             "  attn bench layer:gqa:fwd,bwd,prefill:hq8:hkv2:sq256:d64 --iterations=20\n",
     .word = problem_word_name,
     .example = "attn bench fwd:f32:hq8:sq1024:d64:causal",
 };

@@ -61,7 +61,7 @@ const option_row bench_options[] = {
     {"baseline", 0, "WHICH", "speed-ups are over this name, string or number (default 1)", TEXT(bench_settings, baseline)},
     {"problems", 0, "FILE", "also measure those of FILE, one per line, # for comments", TEXT(bench_settings, problems)},
     {"clock", 0, "NAME", "wall (default) or cpu, for one thread on a busy machine", CALL(set_clock)},
-    {"csv", 0, "FILE", "write a row for each problem to FILE", CALL(set_csv)},
+    {"csv", 'o', "FILE", "write a row for each problem to FILE", CALL(set_csv)},
     {"samples", 0, NULL, "put the time of each sample into --json, for attn plot latency", FLAG(bench_settings, samples)},
     {"list", 0, NULL, "list the kernels, and the names with what each stands for", FLAG(bench_settings, list)},
     {0},

@@ -266,7 +266,7 @@ class Files(unittest.TestCase):
             path = {kind: os.path.join(folder, kind) for kind in ("problems", "json", "csv", "other")}
             with open(path["problems"], "w", encoding="utf-8") as file:
                 file.write("fwd:f32:hq2:sq64:d32 # one\n\n  fwd:f32:sq1:skv512:d64\n")
-            whole = measured("--problems", path["problems"], "--csv", path["csv"])
+            whole = measured("--problems", path["problems"], "-o", path["csv"])
             with open(path["csv"], encoding="utf-8", newline="") as file:
                 rows = list(csv.DictReader(file))
             self.assertEqual([row["problem"] for row in rows], [row["problem"] for row in whole["results"]])
