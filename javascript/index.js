@@ -5,8 +5,11 @@ const OPERATIONS = ["forward", "backward", "jvp", "double_backward"];
 const INPUT = 1, OUTPUT = 2, ALWAYS = 2; // attn_role, attn_need
 const AXIS = { ONE: 0, BUCKET: 12, DISTANCE: 13 }; // attn_axis
 const SIZES = ["batch", "heads_q", "heads_kv", "len_q", "len_kv", "dim_qk", "dim_k", "dim_v"]; // attn_axis 1 to 8
+// Fields that follow from the shapes of tensors and from other options.
+const DERIVED = new Set([...SIZES, "scale_kind", "window_left", "window_right", "block_entries", "dim_metric", "additive_bias",
+                         "bias_table_buckets", "relative_rows"]);
+const ELSEWHERE = new Set(["cu_seqlens_q", "cu_seqlens_kv", "page_table", "page_starts", "page_index", "lengths_last_page", "tree", "k_tail"]);
 const STATUSES = ["", "argument", "shape", "stride", "unsupported", "memory"];
-const LISTS = new Set(["lengths_q", "lengths_kv", "offset_q", "ranges", "block_starts", "block_index", "topk_index"]);
 
 /** What libattn, or this wrapper, does not accept. */
 export class AttnError extends Error {
@@ -115,22 +118,27 @@ class Attn {
 
   #run(op, call, tensors, options, allocate) {
     const wasm = this.#wasm, check = (status) => {
-      if (status) throw new AttnError(this.#text(wasm.attn_js_message()), STATUSES[status]);
+      if (status) throw new AttnError(inWordsOfHere(this.#text(wasm.attn_js_message())), STATUSES[status]);
     };
     const { outputs = [], ...given } = options;
     const set = (name, value) => this.#set(call, name, value, allocate, check);
     const used = Object.entries(tensors).filter(([, tensor]) => tensor !== undefined && tensor !== null);
     const slots = used.map(([name, tensor]) => this.#input(name, tensor));
-    const { sizes, rank } = sizesOf(slots);
-    const bias = slots.find((slot) => slot.name === "bias_table"), relative = slots.find((slot) => slot.axes[2] === AXIS.DISTANCE);
-    if (bias) set("bias_table_buckets", bias.shape[2]);
-    if (relative) set("relative_rows", relative.shape[2]);
-    const index = slots.find((slot) => slot.name === "block_index");
-    if (index) set("block_entries", product(index.shape));
-    for (const [name, size] of Object.entries(sizes)) if (name !== "dim_k") set(name, size);
+    const { sizes, rank } = sizesOf(slots, given.score === "general");
+    for (const [name, size] of Object.entries(sizes)) if (name !== "dim_k" || given.score === "general") set(name, size);
+    for (const { name, axes, shape } of slots) {
+      if (name === "bias_table") set("bias_table_buckets", shape[2]);
+      if (name === "block_index") set("block_entries", product(shape));
+      if (name === "score_matrix" && given.score === "metric") set("dim_metric", shape[2]);
+      if (name === "score_matrix" && given.score === "additive") set("additive_bias", shape[2] > 1);
+      if (axes[2] === AXIS.DISTANCE) set("relative_rows", shape[2]);
+    }
     // As in Python: the last query is at the position of the last key, unless the caller says where queries are.
     if (given.align === undefined && typeof given.causal !== "string" && !tensors.offset_q) set("align", "bottom-right");
-    for (const [name, value] of Object.entries(given)) if (value !== undefined && value !== null) set(name, value);
+    for (const [name, value] of Object.entries(given)) {
+      if (DERIVED.has(name) || !this.#fields.has(name)) throw new AttnError(`no option '${name}'; known: ${this.#known().join(", ")}`);
+      if (value !== undefined && value !== null) set(name, value);
+    }
 
     for (const slot of slots) {
       const { index, dtype, data, shape, axes, name } = slot;
@@ -163,12 +171,11 @@ class Attn {
   // A tensor that the caller gave, with a shape of four axes.
   #input(name, tensor) {
     const slot = this.#slots.get(name);
-    if (!slot) throw new AttnError(`no tensor '${name}'; known: ${[...this.#slots.keys()].join(", ")}`);
+    if (ELSEWHERE.has(name)) throw new AttnError(`${name}: packed sequences, pages and trees of drafts are only in the C library`, "unsupported");
+    if (!slot) throw new AttnError(`no tensor '${name}'; known: ${[...this.#slots.keys()].filter((known) => !ELSEWHERE.has(known)).join(", ")}`);
     const { data, shape } = tensor;
     if (!ArrayBuffer.isView(data) || !Array.isArray(shape)) throw new AttnError(`${name} must be { data: a typed array, shape: [...] }`);
-    let type = tensor.dtype ?? TYPE_OF.get(data.constructor);
-    if (name === "mask" && type === "u8") type = "bool";
-    const dtype = this.types.indexOf(type);
+    const type = tensor.dtype ?? TYPE_OF.get(data.constructor), dtype = this.types.indexOf(type);
     if (dtype <= 0 || !ARRAYS[type] || ARRAYS[type].BYTES_PER_ELEMENT !== data.BYTES_PER_ELEMENT)
       throw new AttnError(`${name}: a ${data.constructor.name} with the type ${type}; known: ${Object.keys(ARRAYS).join(", ")}`);
     if (!shape.every((size) => Number.isSafeInteger(size) && size >= 0))
@@ -208,7 +215,6 @@ class Attn {
       value = true;
     }
     if (name === "scale") this.#set(call, "scale_kind", "value", allocate, check);
-    if (!this.#fields.has(name)) throw new AttnError(`no option '${name}'; known: ${[...this.#fields.keys()].join(", ")}, outputs`);
     const text = (string) => {
       const bytes = encoder.encode(string + "\0"), at = allocate(bytes.length);
       new Uint8Array(wasm.memory.buffer).set(bytes, at);
@@ -219,6 +225,8 @@ class Attn {
     if (typeof plain !== wants) throw new AttnError(`${name} must be ${choices ? `one of ${choices.trim()}` : "a number"}`);
     check(choices ? wasm.attn_js_word(call, text(name), text(plain)) : wasm.attn_js_number(call, text(name), plain));
   }
+
+  #known() { return [...this.#fields.keys()].filter((name) => !DERIVED.has(name)).concat("outputs").sort(); }
 
   #text(address) {
     if (!address) return null;
@@ -237,12 +245,19 @@ function fourAxes(name, shape, axes) {
   return four;
 }
 
+// A message of the library, whose names are those of structs in C.
+function inWordsOfHere(message) {
+  return message.replace(/\b(score|mask|outputs|options)\./g, "").replace(/\b(bias_table|relative)\./g, "$1_").replace("dropout.probability", "dropout");
+}
+
 // The sizes of the problem, from q, k and v.
-function sizesOf(slots) {
+function sizesOf(slots, isGeneral) {
   const [q, k, v] = ["q", "k", "v"].map((name) => slots.find((slot) => slot.name === name));
   for (const [name, slot] of [["q", q], ["k", k], ["v", v]]) if (!slot) throw new AttnError(`${name} is missing`);
   const sizes = { batch: q.shape[0], heads_q: q.shape[1], heads_kv: k.shape[1], len_q: q.shape[2], len_kv: k.shape[2], dim_qk: q.shape[3],
                   dim_k: k.shape[3], dim_v: v.shape[3] };
+  if (!isGeneral && sizes.dim_k !== sizes.dim_qk)
+    throw new AttnError(`q has ${sizes.dim_qk} channels, and k has ${sizes.dim_k}; they must have as many as each other`, "shape");
   return { sizes, rank: q.rank };
 }
 
@@ -256,7 +271,7 @@ function stridesOf(name, shape, axes, sizes) {
     const size = axes[axis] === AXIS.ONE ? 1 : sizes[SIZES[axes[axis] - 1]];
     if (size === undefined || shape[axis] === size) continue;
     const what = SIZES[axes[axis] - 1] ?? "1";
-    if (shape[axis] !== 1 || LISTS.has(name)) throw new AttnError(`${name} has the shape [${shape}]; axis ${axis} must be ${size} (${what})`, "shape");
+    if (shape[axis] !== 1) throw new AttnError(`${name} has the shape [${shape}]; axis ${axis} must be ${size} (${what})`, "shape");
     strides[axis] = 0;
     isDense = false;
   }
