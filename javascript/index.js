@@ -2,7 +2,9 @@
 // index.js - libattn for node and browsers: attn.wasm (module.c), with tensors as { data, shape }.  index.d.ts is the manual.
 
 const OPERATIONS = ["forward", "backward", "jvp", "double_backward"];
-const INPUT = 1, OUTPUT = 2, ALWAYS = 2; // attn_role, attn_need
+const SECOND = 3; // the last of them
+const OUTPUT = 2, ALWAYS = 2; // attn_role, attn_need
+const BROADCAST = -(2 ** 31); // ATTN_BROADCAST, in 32 bits (module.c)
 const AXIS = { ONE: 0, BUCKET: 12, DISTANCE: 13 }; // attn_axis
 const SIZES = ["batch", "heads_q", "heads_kv", "len_q", "len_kv", "dim_qk", "dim_k", "dim_v"]; // attn_axis 1 to 8
 // Fields that follow from the shapes of tensors and from other options.
@@ -187,9 +189,9 @@ class Attn {
 
   // The outputs of an operation: those that it always has, and those that are asked for.
   #outputs(op, names, tensors) {
-    const found = [];
+    const found = [], needed = op === SECOND && !tensors.tan_o ? ["second_grad_o"] : [];
     for (const [name, slot] of this.#slots)
-      if (slot.roles[op] === OUTPUT && (names.includes(name) || slot.needs[op] === ALWAYS)) found.push({ name, index: slot.index, dtype: 0, axes: slot.axes });
+      if (slot.roles[op] === OUTPUT && (slot.needs[op] === ALWAYS || names.includes(name) || needed.includes(name))) found.push({ name, index: slot.index, dtype: 0, axes: slot.axes });
     for (const name of names) {
       if (found.some((output) => output.name === name)) continue;
       const known = [...this.#slots].filter(([, slot]) => slot.roles[op] === OUTPUT).map(([other]) => other);
@@ -261,10 +263,10 @@ function sizesOf(slots, isGeneral) {
   return { sizes, rank: q.rank };
 }
 
-// Dense, or 0 where an axis of size 1 stands for all.
+// Dense, or 0 where an axis of size 1 stands for all.  They are written out: four zeros let some tensors broadcast.
 function stridesOf(name, shape, axes, sizes) {
   const strides = [0, 0, 0, 0];
-  let dense = 1, isDense = true;
+  let dense = 1, broadcasts = false;
   for (let axis = 3; axis >= 0; axis--) {
     strides[axis] = dense;
     dense *= shape[axis];
@@ -273,10 +275,9 @@ function stridesOf(name, shape, axes, sizes) {
     const what = SIZES[axes[axis] - 1] ?? "1";
     if (shape[axis] !== 1) throw new AttnError(`${name} has the shape [${shape}]; axis ${axis} must be ${size} (${what})`, "shape");
     strides[axis] = 0;
-    isDense = false;
+    broadcasts = true;
   }
-  if (isDense) return [0, 0, 0, 0];
-  return strides;
+  return broadcasts && !strides.some(Boolean) ? [BROADCAST, 0, 0, 0] : strides; // since four zeros mean dense
 }
 
 // The shape of an output, with as many leading axes as q has, and without those that it lacks.

@@ -223,11 +223,12 @@ attn_status EXPORT(attn_js_word)(js_call *c, const char *name, const char *word)
     return fails(ATTN_ERR_ARGUMENT, name, text);
 }
 
-/* data: an address, or 0 for an output that is only planned yet.  Inputs and outputs have slots of the same layout. */
+/* data: an address, or 0 for an output that is only planned yet; the strides in elements, or INT32_MIN for ATTN_BROADCAST.  Inputs
+ * and outputs have slots of the same layout. */
 attn_status EXPORT(attn_js_tensor)(js_call *c, int index, int dtype, void *data, int s0, int s1, int s2, int s3)
 {
     if (!describe(index)) return fails(ATTN_ERR_ARGUMENT, "tensor", "has a number that none has");
-    const attn_output slot = {data ? data : ATTN_LATER, (attn_dtype)dtype, {s0, s1, s2, s3}};
+    const attn_output slot = {data ? data : ATTN_LATER, (attn_dtype)dtype, {s0 == INT32_MIN ? ATTN_BROADCAST : s0, s1, s2, s3}};
     _Static_assert(sizeof(attn_output) == sizeof(attn_input), "one layout");
     memcpy((char *)&c->tensors + described.offset, &slot, sizeof slot);
     return ATTN_OK;
