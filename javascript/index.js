@@ -191,7 +191,8 @@ class Attn {
   #outputs(op, names, tensors) {
     const found = [], needed = op === SECOND && !tensors.tan_o ? ["second_grad_o"] : [];
     for (const [name, slot] of this.#slots)
-      if (slot.roles[op] === OUTPUT && (slot.needs[op] === ALWAYS || names.includes(name) || needed.includes(name))) found.push({ name, index: slot.index, dtype: 0, axes: slot.axes });
+      if (slot.roles[op] === OUTPUT && (slot.needs[op] === ALWAYS || names.includes(name) || needed.includes(name)))
+        found.push({ name, index: slot.index, dtype: name === "topk_index" ? this.types.indexOf("i32") : 0, axes: slot.axes }); // not BigInts
     for (const name of names) {
       if (found.some((output) => output.name === name)) continue;
       const known = [...this.#slots].filter(([, slot]) => slot.roles[op] === OUTPUT).map(([other]) => other);

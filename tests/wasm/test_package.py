@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""test_package.py PACKAGE [--attn COMMAND] [--suites FOLDER] [--browser] [--tampered]
+"""test_package.py PACKAGE [--attn COMMAND] [--suites FOLDER] [--browser]
 
 The npm package: conformance cases of other projects through its JavaScript in node, or with --browser in a headless Chromium, against
-the suites' numbers, against attention by definition within the bound of docs/numerics.md, and against the native command.  --tampered
-expects at least one failure of the bound, and none of the rest."""
+the suites' numbers, against attention by definition within the bound of docs/numerics.md, and against the native command."""
 import argparse
 import base64
 import json
@@ -168,7 +167,6 @@ def main():
     arguments.add_argument("--attn")
     arguments.add_argument("--suites", default=os.environ.get("ATTN_CONFORMANCE_DIR"))
     arguments.add_argument("--browser", action="store_true")
-    arguments.add_argument("--tampered", action="store_true")
     given = arguments.parse_args()
     if not given.suites or not os.path.isdir(given.suites):
         print("skipped: there is no folder of suites (ATTN_CONFORMANCE_DIR)")
@@ -198,6 +196,8 @@ def main():
     tap.check("the instruction set is wasm128", answer["isa"] == "wasm128")
     if given.browser:
         tap.check("the page reports no errors", not answer["failures"], str(answer["failures"]))
+        if shutil.which("node"):
+            tap.check("results have the bits that they have in node", in_node(given.package, calls)["results"] == results)
     else:
         tap.check("every way to load gives the same bits", answer["same"])
         tap.check("a missing file is an error", answer["missing"] == "ENOENT", answer["missing"])
@@ -244,9 +244,6 @@ def main():
     for kind, (fraction, name) in worst.items():
         print(f"# {kind}: {counts[kind]} tensors, at most {fraction:.3f} of the limit ({name})")
     print(f"# to the bit as the native command: {counts['bits']} of {counts['native']}")
-    if given.tampered:
-        tap.check("a wrong rule for NaN or a maximum is noticed", wrong["bound"] != [] or wrong["suite"] != [])
-        return tap.finish()
     tap.check("there are cases of every operation", {case["operation"] for case in cases} == {"forward", "backward", "jvp", "double_backward"})
     tap.check("results agree with the suites within their tolerance", not wrong["suite"], "; ".join(wrong["suite"][:5]))
     tap.check("results agree with the definition within the bound", not wrong["bound"], "; ".join(wrong["bound"][:5]))
