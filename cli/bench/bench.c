@@ -90,7 +90,8 @@ static int chosen_threads(const common_settings *settings)
 }
 
 /* Measures and reports candidates that exist. */
-static int measure_all(const common_settings *common, const bench_settings *settings, candidate *candidates, int count, int first)
+static int measure_all(const common_settings *common, const bench_settings *settings, candidate *candidates, int count,
+                       const int *base)
 {
     attn_error error;
     ceilings all;
@@ -111,7 +112,7 @@ static int measure_all(const common_settings *common, const bench_settings *sett
     for (int k = 0; k < count; k++) against[k] = own_ceilings_of(&all, &candidates[k]);
     measure(candidates, against, count, &all, &limit, common->quiet);
     for (int k = 0; k < count; k++) results[k] = result_of(&candidates[k], &against[k]);
-    const report all_results = {&all, settings->seconds, results, count, settings->samples, first, settings->iterations};
+    const report all_results = {&all, settings->seconds, results, count, settings->samples, base, settings->iterations};
     if (common->json) report_json(&all_results);
     else report_text(&all_results);
     if (settings->csv && report_csv(&all_results, settings->csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
@@ -127,9 +128,8 @@ static int bench(const common_settings *common, const bench_settings *settings, 
     attn_error error;
     const sampling how = {settings->iterations > 0, settings->warmup};
     candidate *candidates = need_memory(list->count, sizeof *candidates);
-    int exit = EXIT_DONE, first = 0;
-    if (settings->baseline && problems_find(list, settings->baseline, &first, &error) != ATTN_OK)
-        exit = command_fail(usage.name, NULL, &error);
+    int exit = EXIT_DONE, *base = need_memory(list->count, sizeof *base);
+    if (problems_compare(list, settings->baseline, base, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
     if (exit == EXIT_DONE) workers_create(chosen_threads(common));
     for (int k = 0; k < list->count && exit == EXIT_DONE; k++) {
         const problem_entry *e = &list->entry[k];
@@ -138,10 +138,11 @@ static int bench(const common_settings *common, const bench_settings *settings, 
         failure_about(&error, e->text);
         exit = command_fail(usage.name, e->from, &error);
     }
-    if (exit == EXIT_DONE) exit = measure_all(common, settings, candidates, list->count, first);
+    if (exit == EXIT_DONE) exit = measure_all(common, settings, candidates, list->count, base);
     for (int k = 0; k < list->count; k++) candidate_destroy(&candidates[k]);
     workers_destroy();
     free(candidates);
+    free(base);
     return exit;
 }
 

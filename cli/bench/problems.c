@@ -29,8 +29,11 @@ static attn_status add(problem_list *list, const char *name, const char *text, c
         list->entry = larger;
         list->capacity = capacity;
     }
+    const problem_entry *last = list->count ? &list->entry[list->count - 1] : NULL;
+    const int place = last && last->word == list->words ? last->place + 1 : 0;
     list->names += name != NULL;
-    list->entry[list->count++] = (problem_entry){.name = copy_of(name), .text = copy_of(text), .from = copy_of(from)};
+    list->entry[list->count++] =
+        (problem_entry){.name = copy_of(name), .text = copy_of(text), .from = copy_of(from), .word = list->words, .place = place};
     return ATTN_OK;
 }
 
@@ -114,6 +117,7 @@ attn_status problems_add(problem_list *list, const char *word, const name_sizes 
         sprintf(from, "%s:%d", file, line);
     }
     const int is_name = *word && !strchr(word, ':');
+    list->words++;
     const attn_status status = is_name ? add_name(list, word, sizes, from, error) : add_string(list, word, from, error);
     if (status != ATTN_OK) {
         failure_about(error, word);
@@ -154,20 +158,42 @@ void problems_free(problem_list *list)
     *list = (problem_list){0};
 }
 
-attn_status problems_find(const problem_list *list, const char *word, int *index, attn_error *error)
+/* The index of the problem that `word` names. */
+static attn_status find(const problem_list *list, const char *word, int is_number, int *index, attn_error *error)
 {
-    char *end, hint[400];
-    const long number = strtol(word, &end, 10);
+    char hint[400];
     nearest near;
     nearest_init(&near, word);
     for (*index = 0; *index < list->count; (*index)++) {
         const problem_entry *e = &list->entry[*index];
         char text[MAX_TEXT];
         operand_print(&e->operand, text, sizeof text);
-        if (*word && !*end ? number == *index + 1 : strcmp(word, e->text) == 0 || strcmp(word, text) == 0) return ATTN_OK;
+        if (is_number ? strtol(word, NULL, 10) == *index + 1 : strcmp(word, e->text) == 0 || strcmp(word, text) == 0)
+            return ATTN_OK;
         if (e->name && strcmp(word, e->name) == 0) return ATTN_OK;
         nearest_offer(&near, e->name ? e->name : e->text);
     }
     nearest_print(&near, "", hint, sizeof hint);
     return failure(error, ATTN_ERR_ARGUMENT, "--baseline: '%.80s' is none of the %d problems%s", word, list->count, hint);
+}
+
+/* 1 if each of several words stands for as many problems. */
+static int is_even(const problem_list *list)
+{
+    const int each = list->words ? list->count / list->words : 0;
+    for (int k = 0; k < list->count; k++)
+        if (list->entry[k].place != k % each) return 0;
+    return list->words > 1 && list->count == each * list->words;
+}
+
+attn_status problems_compare(const problem_list *list, const char *with, int *index, attn_error *error)
+{
+    const int is_number = with && *with && strspn(with, "0123456789") == strlen(with);
+    int first = 0;
+    const attn_status status = with ? find(list, with, is_number, &first, error) : ATTN_OK;
+    if (status != ATTN_OK) return status;
+    const problem_entry *base = &list->entry[first];
+    const int by_place = !is_number && is_even(list) && (!with || base->name);
+    for (int k = 0; k < list->count; k++) index[k] = by_place ? first - base->place + list->entry[k].place : first;
+    return ATTN_OK;
 }

@@ -22,11 +22,13 @@ typedef struct problem_entry {
     char *text;
     char *from; /* "FILE:LINE"; NULL: from the command line */
     operand operand;
+    int word, place; /* which word it comes from, and which of the problems that this stands for it is */
 } problem_entry;
 
 typedef struct problem_list {
     problem_entry *entry;
     int count, capacity;
+    int words;
     int names; /* how many of them are of the registry */
 } problem_list;
 
@@ -39,7 +41,8 @@ attn_status problems_add(problem_list *list, const char *word, const name_sizes 
 attn_status problems_read(problem_list *list, const char *path, const name_sizes *sizes, attn_error *error);
 void problems_free(problem_list *list);
 
-/* The index of the problem of this name, number (from 1) or string. */
-attn_status problems_find(const problem_list *list, const char *word, int *index, attn_error *error);
+/* Which problem each is compared with: of this name, number (from 1) or string, NULL for the first.  If there are several words
+ * that stand for as many problems each (names by length), and it is not a number, that of the same place in its word. */
+attn_status problems_compare(const problem_list *list, const char *with, int *index, attn_error *error);
 
 #endif

@@ -15,7 +15,7 @@ typedef struct report {
     const result *results;
     int count;
     int samples;        /* 1: the JSON has the time of each sample */
-    int first;          /* the result that speed-ups are over */
+    const int *base;    /* of each result, the one that its speed-up is over */
     int64_t iterations; /* calls of each, one by one; 0: for `seconds` */
 } report;
 

@@ -88,6 +88,7 @@ static void add_result(cJSON *row, const result *x, const result *baseline, int 
     json_number(seconds, "std", x->deviation);
     add_histogram(row, x);
     json_number(row, "speedup", baseline->median / x->median);
+    json_text(row, "baseline", baseline->candidate->text);
     json_int(row, "samples", c->seconds.count);
     cJSON *all = samples ? json_list(row, "seconds_all") : NULL;
     for (int64_t k = 0; samples && k < c->seconds.count; k++) cJSON_AddItemToArray(all, cJSON_CreateNumber(c->seconds.value[k]));
@@ -120,10 +121,9 @@ cJSON *report_object(const report *r)
     cJSON *object = measure_json_begin();
     if (r->iterations) json_int(object, "iterations", r->iterations);
     else json_number(object, "seconds_per_problem", r->seconds);
-    json_text(object, "baseline", r->results[r->first].candidate->text);
     add_machine(object, r->ceilings);
     cJSON *results = json_list(object, "results");
-    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k], &r->results[r->first], r->samples);
+    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k], &r->results[r->base[k]], r->samples);
     return object;
 }
 

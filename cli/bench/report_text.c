@@ -78,7 +78,7 @@ static void print_speed(const report *r, int wide)
     for (int k = 0; k < r->count; k++) {
         const result *x = &r->results[k];
         printf("%-*s %9s %9s %9s %7.2fx %8.1f", wide, label_of(x->candidate, label), seconds_text(x->median, a),
-               seconds_text(x->p10, b), seconds_text(x->p99, c), r->results[r->first].median / x->median, x->gflops.median);
+               seconds_text(x->p10, b), seconds_text(x->p99, c), r->results[r->base[k]].median / x->median, x->gflops.median);
         printf(" %8s %8s %8.2f", percent_text(x->share_of_ceiling.median, a), percent_text(x->share_of_ceiling.best, b),
                x->gbs.median);
         /* for a compute-bound problem the share of the stream is meaningless */

@@ -58,7 +58,7 @@ const option_row bench_options[] = {
     {"seconds", 0, "S", "time each problem for S seconds in all (default 3)", ABOVE_0(bench_settings, seconds, 86400)},
     {"iterations", 'i', "N", "time N calls of each instead, one by one", WHOLE(bench_settings, iterations, 1, 1000000000)},
     {"warmup", 'w', "N", "call each N times first, untimed", WHOLE(bench_settings, warmup, 0, 1000000000)},
-    {"baseline", 0, "WHICH", "speed-ups are over this name, string or number (default 1)", TEXT(bench_settings, baseline)},
+    {"baseline", 0, "WHICH", "speed-ups are over this name, string or number (default: the first)", TEXT(bench_settings, baseline)},
     {"problems", 0, "FILE", "also measure those of FILE, one per line, # for comments", TEXT(bench_settings, problems)},
     {"clock", 0, "NAME", "wall (default) or cpu, for one thread on a busy machine", CALL(set_clock)},
     {"csv", 'o', "FILE", "write a row for each problem to FILE", CALL(set_csv)},
