@@ -11,7 +11,7 @@
 #include "runtime.h"
 #include "testing/text/failure.h"
 
-enum { MAX_GROUPS = 16, MAX_POINTS = 64, FEW_GROUPS = 3 /* of more, each has one curve a chart */ };
+enum { MAX_GROUPS = 16, MAX_POINTS = 64, FEW_GROUPS = 2 /* of more, each has one curve a chart */ };
 
 /* Problems that differ only in their length. */
 typedef struct group {

@@ -7,7 +7,7 @@ set -eu
 attn bench standard flash linear --seq-lengths=256,512,1024 --num-heads=8 --embed-dim=512 ${QUICK-} --csv=names.csv
 attn plot runtime names.csv -o names.svg
 
-attn bench fwd:hq8:sq512:d64 layer:mha,gqa:fwd,bwd:hq8:sq512:d64 ${QUICK-} --json >layers.json
+attn bench fwd:hq8:sq512:d64 layer:mha:fwd,bwd:hq8:sq512:d64 layer:gqa:fwd,bwd:hq8:hkv2:sq512:d64 ${QUICK-} --json >layers.json
 attn plot runtime layers.json -o layers.svg
 
 attn bench decode:bf16,int8:hq8:hkv2:sq1:skv1024,2048,4096:d64:page=16:rope ${QUICK-} --csv=decode.csv
