@@ -33,7 +33,7 @@ static void make(candidate *c, const char *text)
  * its terms, and one for each addition in a lane and over the lanes. */
 static void check_row(attn_isa isa, int64_t seen, int64_t length, float scale, random_state *random)
 {
-    float row[200], given[200];
+    float row[200], given[200] = {0};
     double most = -INFINITY, sum = 0, sum_error = 0;
     for (int64_t j = 0; j < length; j++) given[j] = row[j] = (float)(80 * (random_unit(random) - 0.5));
     for (int64_t j = 0; j < seen; j++) most = fmax(most, (double)given[j]);
