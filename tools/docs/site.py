@@ -24,7 +24,7 @@ import notebooks
 PARTS = {
     "Start": ["docs/building", "docs/python/quickstart", "docs/python", "docs/python/migration", "docs/python/pictures", "examples/notebooks/README", "docs/which", "explorer", "docs/training"],
     "Mechanisms": ["docs/mechanisms"],
-    "Reference": ["docs/conventions", "docs/notation", "headers", "package", "commands", "docs/io", "docs/threads", "docs/serving", "docs/distributed", "docs/python/distributed"],
+    "Reference": ["docs/conventions", "docs/notation", "headers", "package", "commands", "docs/command", "docs/io", "docs/threads", "docs/serving", "docs/distributed", "docs/python/distributed"],
     "Speed": ["docs/benchmarks", "docs/peers"],
     "Design": ["ARCHITECTURE", "docs/numerics", "docs/coverage", "docs/rulings", "docs/conformance", "docs/reliability", "docs/mutation"],
     "Project": ["CHANGELOG", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY", "docs/releasing", "lab"],
