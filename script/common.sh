@@ -21,6 +21,7 @@ MPI_PACKAGES="libopenmpi-dev openmpi-bin libmpich-dev mpich" # for tests over MP
 MSAN_PACKAGES="libclang-rt-dev llvm" # its runtime for clang, and the symbolizer for its reports
 ARM_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" # for script/arm
 ARM_LIBRARIES="libc6-dev libcjson-dev libzip-dev libpng-dev libcmocka-dev" # for AArch64, unpacked by script/arm
+WASM_PACKAGES="clang lld wasi-libc libclang-rt-dev-wasm32 libcjson-dev nodejs python3-numpy" # for script/test-platform wasm
 TIDY_PACKAGES="clang-tidy" # for script/analyze alone
 ABI_PACKAGES="abigail-tools git" # for script/abi --since alone
 DEBIAN_PACKAGES="debhelper dh-python dpkg-dev fakeroot lintian" # for script/release --debian alone
