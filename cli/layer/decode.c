@@ -109,7 +109,7 @@ static attn_status step(layer_work *w, const stepping *s, int64_t t, int64_t n, 
     args.query.data = query.data;
     memcpy(args.query.stride, query.stride, sizeof query.stride);
     args.output = rows_from(w, w->args.output.data, t, w->width);
-    args.key = (attn_input){0};
+    args.key = args.value = (attn_input){0};
     args.only_cached = w->context != NULL;
     if (args.weights_mean.data) args.weights_mean.data = s->mean;
     for (int64_t b = 0; b < w->batch && s->real; b++) {

@@ -13,6 +13,7 @@ attn_status layer_find_rows(const layer_work *w, const char *name, int rank, con
 {
     char shape[SHAPE_TEXT], names[100];
     *t = attn_archive_find(w->file, name);
+    if (!*t && w->embedding && strcmp(name, "x") == 0) *t = attn_archive_find(w->own, name);
     input_list(w->file, names, sizeof names);
     if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor '%s' (available: %s)", name, names);
     if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
@@ -100,11 +101,33 @@ static attn_status find_begins(layer_work *w, int i, const char *name, const att
     return status;
 }
 
+/* x, context and value, which may have the names of PyTorch's forward(query, key, value). */
+static attn_status find_inputs(layer_work *w, attn_error *error)
+{
+    static const char *const names[2][2] = {{"x", "query"}, {"context", "key"}};
+    const char *used[2];
+    for (int n = 0; n < 2; n++) {
+        const int second = attn_archive_find(w->file, names[n][1]) != NULL;
+        used[n] = names[n][second];
+        if (second && attn_archive_find(w->file, names[n][0]))
+            return failure(error, ATTN_ERR_ARGUMENT, "tensors '%s' and '%s' are the same input; the file may have one of them",
+                           names[n][0], names[n][1]);
+    }
+    attn_status status = layer_find_rows(w, used[0], 0, &w->x, error);
+    if (status == ATTN_OK && attn_archive_find(w->file, used[1]))
+        status = layer_find_rows(w, used[1], w->x->rank, &w->context, error);
+    if (status != ATTN_OK || !attn_archive_find(w->file, "value")) return status;
+    if (!w->context) return failure(error, ATTN_ERR_ARGUMENT, "tensor 'value' needs a tensor 'key'");
+    status = layer_find_rows(w, "value", w->x->rank, &w->value, error);
+    if (status == ATTN_OK && tokens_of(w->value) != tokens_of(w->context))
+        status = failure(error, ATTN_ERR_SHAPE, "tensor 'value' has %" PRId64 " tokens, and '%s' %" PRId64, tokens_of(w->value),
+                         w->context->name, tokens_of(w->context));
+    return status;
+}
+
 attn_status layer_find_sequences(layer_work *w, attn_error *error)
 {
-    attn_status status = layer_find_rows(w, "x", 0, &w->x, error);
-    if (status == ATTN_OK && attn_archive_find(w->file, "context"))
-        status = layer_find_rows(w, "context", w->x->rank, &w->context, error);
+    attn_status status = find_inputs(w, error);
     if (status != ATTN_OK) return status;
     const attn_archive_tensor *z = w->context ? w->context : w->x;
     if (attn_archive_find(w->file, "cu_seqlens_q") || attn_archive_find(w->file, "cu_seqlens_kv")) {
@@ -153,6 +176,7 @@ static attn_status find_pairs(const layer_work *w, const attn_archive_tensor *t,
 const attn_archive_tensor *layer_find_option(const layer_work *w, int t)
 {
     const attn_archive_tensor *found = input_named(w->file, w->settings->ignored, tensors_file_name(t), tensors_about(t)->name);
+    if (!found && t == TENSOR(bias_table)) return w->table;
     /* the bias of an additive score's hidden channels is in the same file */
     return found && t == TENSOR(bias) && !w->kind->has_heads && found->rank == 1 ? NULL : found;
 }
@@ -243,8 +267,9 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     if (!w->kind->takes_scores && (spec.rel[0] || spec.score[0]))
         return failure(error, ATTN_ERR_ARGUMENT, "--%s is for multi-head layers", spec.rel[0] ? "rel" : "score");
     const layer_settings *s = w->settings;
-    const int64_t dim = s->head_dim ? s->head_dim : w->heads ? layer_width(w->x) / w->heads : 0;
-    spec.shape = (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, dim, s->head_dim_v ? s->head_dim_v : dim};
+    const int64_t dim = w->sizes.head_dim ? w->sizes.head_dim : w->heads ? layer_width(w->x) / w->heads : 0;
+    spec.shape =
+        (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, dim, w->sizes.head_dim_v ? w->sizes.head_dim_v : dim};
     if ((spec.mask = mask != NULL)) status = find_pairs(w, mask, 1, &spec.mask_one, error);
     if (status == ATTN_OK && (spec.bias = bias != NULL)) status = find_pairs(w, bias, 0, &spec.bias_one, error);
     tell_terms(w, &spec);
@@ -261,6 +286,7 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
 
     w->attention.shape = (attn_shape){0};
     if (s->weights) tensors_request(all, TENSOR(weights));
+    w->attention.outputs.after_dropout = s->after_dropout;
     give_index(w, TENSOR(lengths_q), w->index[LENGTHS_Q]);
     /* Decoding skips padding, so the run with all tokens at once skips it too. */
     if (s->decode && !w->context && w->index[LENGTHS_KV]) give_index(w, TENSOR(lengths_q), w->index[LENGTHS_KV]);

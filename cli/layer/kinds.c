@@ -10,15 +10,13 @@
 #include "layer.h"
 #include "testing/text/failure.h"
 
-static const attn_archive *weights_of(const layer_work *w) { return w->weights_file ? w->weights_file : w->file; }
-
-static const char *prefix_of(const layer_work *w) { return w->settings->prefix ? w->settings->prefix : ""; }
+static const char *prefix_of(const layer_work *w) { return w->match.root; }
 
 static const attn_archive_tensor *weight_named(const layer_work *w, const char *end)
 {
     char name[256];
     snprintf(name, sizeof name, "%s%s", prefix_of(w), end);
-    return attn_archive_find(weights_of(w), name);
+    return attn_archive_find(layer_weights_file(w), name);
 }
 
 /* The sizes of a matrix among the weights. */
@@ -48,26 +46,26 @@ static attn_status add_gradient(layer_work *w, const char *end, attn_output *to,
 
 static attn_status multi_head_load(layer_work *w, int rotated, attn_error *error)
 {
-    const layer_settings *s = w->settings;
-    const int64_t width = layer_width(w->x);
-    if (!s->head_dim && width % s->heads)
-        return failure(error, ATTN_ERR_SHAPE,
-                       "the width of x (%" PRId64 ") is not a multiple of --heads (%" PRId64 "); set --head-dim", width, s->heads);
+    const layer_sizes *sizes = &w->sizes;
+    const int ends = w->match.family && w->match.family->end == FAMILY_MAY_END && !w->match.found[WEIGHT_OUTPUT];
     w->layer = (attn_layer){.struct_size = sizeof(attn_layer),
                             .dtype = w->x->dtype,
-                            .dim_model = width,
+                            .dim_model = layer_width(w->x),
                             .dim_key = w->context ? layer_width(w->context) : 0,
-                            .heads_q = s->heads,
-                            .heads_kv = s->heads_kv ? s->heads_kv : s->heads,
-                            .head_dim = s->head_dim ? s->head_dim : width / s->heads,
+                            .dim_value = w->value ? layer_width(w->value) : 0,
+                            .heads_q = sizes->heads,
+                            .heads_kv = sizes->heads_kv,
+                            .head_dim = sizes->head_dim,
+                            .head_dim_v = sizes->head_dim_v,
+                            .no_output = w->settings->no_output || ends,
                             .rope = rotated ? &w->rope : NULL,
                             .attention = &w->attention};
     w->rotates = rotated;
-    w->layer.head_dim_v = s->head_dim_v ? s->head_dim_v : w->layer.head_dim;
-    w->width = width;
-    w->weights.struct_size = sizeof w->weights;
-    const attn_status status = attn_layer_load(&w->layer, weights_of(w), prefix_of(w), &w->weights, error);
+    w->width = w->layer.no_output ? sizes->heads * sizes->head_dim_v : layer_output_width(w);
+    if (!w->layer.no_output) w->layer.dim_output = w->width;
+    const attn_status status = layer_bind_weights(w, error);
     w->extra = status == ATTN_OK && w->weights.extra_key.data;
+    if (ends) layer_tell(w, "no output projection");
     return status;
 }
 
@@ -90,14 +88,16 @@ static attn_status multi_head_add_gradients(layer_work *w, attn_error *error)
     attn_output *to[2][4] = {{&g->query, &g->key, &g->value, &g->output},
                              {&g->query_bias, &g->key_bias, &g->value_bias, &g->output_bias}};
     const attn_layer *l = &w->layer;
-    const int64_t key = l->dim_key ? l->dim_key : l->dim_model,
+    const int64_t key = l->dim_key ? l->dim_key : l->dim_model, value = l->dim_value ? l->dim_value : key,
                   key_dim = w->attention.score.dim_k ? w->attention.score.dim_k : l->head_dim, keys = l->heads_kv * key_dim,
                   values = l->heads_kv * l->head_dim_v,
-                  shape[4][2] = {
-                      {l->heads_q * l->head_dim, l->dim_model}, {keys, key}, {values, key}, {w->width, l->heads_q * l->head_dim_v}};
+                  shape[4][2] = {{l->heads_q * l->head_dim, l->dim_model},
+                                 {keys, key},
+                                 {values, value},
+                                 {w->width, l->heads_q * l->head_dim_v}};
     attn_status status = ATTN_OK;
     w->gradients = (attn_layer_weights){.struct_size = sizeof w->gradients};
-    for (int i = 0; i < 4 && status == ATTN_OK; i++) {
+    for (int i = 0; i < 4 - l->no_output && status == ATTN_OK; i++) {
         status = layer_add(w, names[0][i], 2, shape[i], &to[0][i]->data, error);
         if (status == ATTN_OK && biases[i]->data) status = layer_add(w, names[1][i], 1, shape[i], &to[1][i]->data, error);
     }
@@ -131,7 +131,7 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
     static const char down[] = "kv_a_proj_with_mqa.weight", up[] = "kv_b_proj.weight", out[] = "o_proj.weight";
     const int low = weight_named(w, "q_b_proj.weight") != NULL;
     const char *query = low ? "q_b_proj.weight" : "q_proj.weight";
-    const int64_t heads = w->settings->heads;
+    const int64_t heads = w->sizes.heads;
     int64_t queries, query_in, wide, model, both, rank, output, values;
     attn_latent *m = &w->latent;
     attn_status status = size_of(w, query, &queries, &query_in, error);
@@ -175,7 +175,7 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
     w->width = output;
     w->rotates = rotary > 0;
     w->latent_weights.struct_size = sizeof w->latent_weights;
-    return attn_latent_load(m, weights_of(w), prefix_of(w), &w->latent_weights, error);
+    return attn_latent_load(m, layer_weights_file(w), prefix_of(w), &w->latent_weights, error);
 }
 
 static attn_status latent_count(layer_work *w, int64_t batch, int64_t len_q, int64_t len_kv, attn_error *error)
@@ -231,8 +231,10 @@ static attn_status module_load(layer_work *w, attn_score_kind score, int rotated
     if (s->heads || s->heads_kv || s->head_dim || s->head_dim_v || rotated)
         status = failure(error, ATTN_ERR_ARGUMENT,
                          "--heads, --heads-kv, --head-dim, --head-dim-v and --rope are not for layers of kind %s", w->kind->name);
-    if (status == ATTN_OK && score == ATTN_SCORE_ADDITIVE) status = size_of(w, "state.weight", &hidden, &in, error);
-    if (status == ATTN_OK && weight_named(w, "combine.weight")) status = size_of(w, "combine.weight", &output, &in, error);
+    const int native = !w->match.family || w->match.family->native;
+    if (status == ATTN_OK && native && score == ATTN_SCORE_ADDITIVE) status = size_of(w, "state.weight", &hidden, &in, error);
+    if (status == ATTN_OK && native && weight_named(w, "combine.weight"))
+        status = size_of(w, "combine.weight", &output, &in, error);
     w->module = (attn_seq2seq){.struct_size = sizeof w->module,
                                .dtype = w->x->dtype,
                                .score = score,
@@ -241,9 +243,12 @@ static attn_status module_load(layer_work *w, attn_score_kind score, int rotated
                                .dim_hidden = hidden,
                                .dim_output = output,
                                .attention = &w->attention};
-    w->width = output ? output : layer_width(w->context);
     w->module_weights.struct_size = sizeof w->module_weights;
-    return status == ATTN_OK ? attn_seq2seq_load(&w->module, weights_of(w), prefix_of(w), &w->module_weights, error) : status;
+    if (status == ATTN_OK)
+        status = native ? attn_seq2seq_load(&w->module, layer_weights_file(w), prefix_of(w), &w->module_weights, error)
+                        : layer_bind_module(w, error);
+    w->width = w->module.dim_output ? w->module.dim_output : layer_width(w->context);
+    return status;
 }
 
 static attn_status additive_load(layer_work *w, int rotated, attn_error *error)
@@ -273,14 +278,25 @@ static attn_status module_forward(const layer_work *w, attn_error *error)
 
 static attn_status module_add_gradients(layer_work *w, attn_error *error)
 {
-    const int additive = w->module.score == ATTN_SCORE_ADDITIVE;
+    const attn_seq2seq *m = &w->module;
+    const attn_seq2seq_weights *has = &w->module_weights;
     attn_seq2seq_weights *g = &w->module_gradients;
+    const int general = m->score == ATTN_SCORE_GENERAL;
+    const struct {
+        const char *name;
+        const attn_output *weight;
+        int64_t shape[2]; /* 0: a vector */
+        attn_output *to;
+    } all[] = {{"dw", &has->w, {general ? m->dim_state : m->dim_hidden, general ? m->dim_memory : 0}, &g->w},
+               {"dstate.weight", &has->state, {m->dim_hidden, m->dim_state}, &g->state},
+               {"dmemory.weight", &has->memory, {m->dim_hidden, m->dim_memory}, &g->memory},
+               {"dbias", &has->bias, {m->dim_hidden, 0}, &g->bias},
+               {"dcombine.weight", &has->combine, {m->dim_output, m->dim_memory + m->dim_state}, &g->combine}};
+    attn_status status = ATTN_OK;
     *g = (attn_seq2seq_weights){.struct_size = sizeof *g};
-    attn_status status = w->module.score == ATTN_SCORE_DOT ? ATTN_OK : add_gradient(w, "w", &g->w, error);
-    if (status == ATTN_OK && additive) status = add_gradient(w, "state.weight", &g->state, error);
-    if (status == ATTN_OK && additive) status = add_gradient(w, "memory.weight", &g->memory, error);
-    if (status == ATTN_OK && w->module_weights.bias.data) status = add_gradient(w, "bias", &g->bias, error);
-    return status == ATTN_OK ? add_gradient(w, "combine.weight", &g->combine, error) : status;
+    for (size_t n = 0; n < sizeof all / sizeof *all && status == ATTN_OK; n++)
+        if (all[n].weight->data) status = layer_add(w, all[n].name, all[n].shape[1] ? 2 : 1, all[n].shape, &all[n].to->data, error);
+    return status;
 }
 
 static attn_status module_backward(const layer_work *w, attn_error *error)
@@ -309,35 +325,13 @@ static attn_status module_step(const layer_work *w, const attn_cache *cache, con
 
 #define MODULE module_count, module_forward, module_add_gradients, module_backward, module_cache, module_remember, module_step
 static const layer_kind kinds[] = {
-    {"latent",
-     {"kv_a_proj_with_mqa.weight", "kv_b_proj.weight"},
-     1,
-     0,
-     0,
-     latent_load,
-     latent_count,
-     latent_forward,
-     latent_add_gradients,
-     latent_backward,
-     latent_cache,
-     latent_decode,
-     latent_decode},
-    {"additive", {"state.weight", "memory.weight"}, 0, 1, 0, additive_load, MODULE},
-    {"multi-head",
-     {"in_proj_weight", "q_proj_weight", "q_proj.weight", "wq"},
-     1,
-     0,
-     1,
-     multi_head_load,
-     multi_head_count,
-     multi_head_forward,
-     multi_head_add_gradients,
-     multi_head_backward,
-     multi_head_cache,
-     multi_head_decode,
-     multi_head_decode},
-    {"general", {"w"}, 0, 1, 0, general_load, MODULE},
-    {"dot", {"combine.weight"}, 0, 1, 0, dot_load, MODULE},
+    {"latent", 1, 0, 0, latent_load, latent_count, latent_forward, latent_add_gradients, latent_backward, latent_cache,
+     latent_decode, latent_decode},
+    {"additive", 0, 1, 0, additive_load, MODULE},
+    {"multi-head", 1, 0, 1, multi_head_load, multi_head_count, multi_head_forward, multi_head_add_gradients, multi_head_backward,
+     multi_head_cache, multi_head_decode, multi_head_decode},
+    {"general", 0, 1, 0, general_load, MODULE},
+    {"dot", 0, 1, 0, dot_load, MODULE},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -348,12 +342,4 @@ const layer_kind *layer_kind_named(const char *name)
     for (int k = 0; k < KINDS; k++)
         if (strcmp(name, kinds[k].name) == 0) return &kinds[k];
     return NULL;
-}
-
-const layer_kind *layer_kind_of(const layer_work *w)
-{
-    for (int k = 0; k < KINDS; k++)
-        for (int n = 0; n < LAYER_TELLS && kinds[k].tells[n]; n++)
-            if (weight_named(w, kinds[k].tells[n])) return &kinds[k];
-    return layer_kind_named("multi-head");
 }

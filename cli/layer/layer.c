@@ -14,23 +14,25 @@
 #include "cli/base/progress.h"
 #include "cli/base/tensor_file.h"
 #include "cli/input/difference.h"
-#include "cli/input/listed.h"
 #include "cli/input/roles.h"
 #include "testing/problem/tensors.h"
 #include "testing/text/failure.h"
-#include "testing/text/json.h"
-#include "testing/text/shown.h"
 
 static const command_usage usage = {
     .name = "layer",
-    .synopsis = "IN -o OUT --heads=N [options]",
+    .synopsis = "IN -o OUT [--heads=N] [options]",
     .summary = "Runs an attention layer: the input x of IN ([token, channel] or [batch, token, channel])\n"
                "through query, key and value projections, attention, and an output projection; writes y\n"
-               "to OUT. If IN has a tensor context, keys and values come from it.\n",
-    .notes = "Weights are [out, in], in IN or in the file of --weights-file. Their names tell the kind:\n"
-             "  multi-head  in_proj_weight or q_proj_weight, k_proj_weight, v_proj_weight; in_proj_bias;\n"
-             "              out_proj.weight, out_proj.bias (PyTorch); or q_proj.weight ..., or wq wk wv wo\n"
-             "              and bq bk bv bo; bias_k and bias_v: a learned key and value for all queries\n"
+               "to OUT. Keys and values come from a tensor context of IN if there is one. These inputs may\n"
+               "be called query, key and value too; value may then differ from key.\n",
+    .notes = "The names of the weights, in IN or in the file of --weights-file, tell the family of models,\n"
+             "and so how matrices lie, and the rotation, causal mask and scale that these models have\n"
+             "(--plain leaves these out). They may have any prefix: where several layers are found,\n"
+             "--prefix or --layer chooses. Other names are in the file of --names, in lines such as\n"
+             "'wq = my.query.weight': wq wk wv wo or wqkv, with b for biases; w, state and memory. The line\n"
+             "'axes = in out' is for x W. Arrays [head, model, channel] do too. Weights of f16 and bf16\n"
+             "become those of x. Heads are --heads, or those of the metadata, --config or the shapes.\n"
+             "  multi-head  see the families below; bias_k and bias_v: a learned key and value for all\n"
              "  latent      q_proj.weight (or q_a_proj.weight, q_b_proj.weight), kv_a_proj_with_mqa.weight,\n"
              "              kv_b_proj.weight, o_proj.weight, q_a_layernorm.weight, kv_a_layernorm.weight\n"
              "              (DeepSeek); their shapes and --heads determine all sizes\n"
@@ -50,12 +52,17 @@ static const command_usage usage = {
              "flags of a mechanism are to be given to these again.\n"
              "--decode appends N tokens at a time to a cache; the result is the same up to rounding,\n"
              "and --compare compares it with that of all tokens at once.\n"
+             "--tokens looks up whole words of the file's vocabulary, or numbers of tokens. x is then what\n"
+             "the model's first layer gets, normalised as before any layer; a later layer of the model\n"
+             "gets the output of the one before it, which needs the rest of the model.\n"
              "\n"
              "Examples:\n"
              "  attn layer layer.safetensors -o out.safetensors --heads=12 --weights --compare\n"
              "  attn layer layer.safetensors -o heads.safetensors --heads=12 --qkv\n"
-             "  attn layer x.safetensors -o y.safetensors --heads=32 --heads-kv=8 --causal --decode \\\n"
-             "       --weights-file=model.safetensors --prefix=layers.3.self_attn. --rope --compare\n",
+             "  attn layer x.safetensors -o y.safetensors --weights-file=model.safetensors --layer=3 \\\n"
+             "       --config=config.json --decode --compare\n"
+             "  attn layer model.gguf -o y.safetensors --layer=3 --tokens='the cat sat' --weights\n",
+    .more = family_print,
     .operands = {"input file"},
     .example = "attn layer IN.safetensors -o OUT.safetensors --heads=12",
 };
@@ -71,7 +78,11 @@ static attn_status set_rope(void *target, const char *name, const char *value, a
 {
     layer_settings *s = target;
     s->rope_word = name;
-    if (strcmp(name, "rope-pairs") == 0) return role_set_pairs(&s->rope_pairs, name, value, error);
+    if (strcmp(name, "rope-channels") == 0) return option_int(name, value, 2, INT32_MAX, &s->rope_channels, error);
+    if (strcmp(name, "rope-pairs") == 0) {
+        s->rope_pairs_given = 1;
+        return role_set_pairs(&s->rope_pairs, name, value, error);
+    }
     return option_real(name, value, 1, 0, &s->rope_base, error);
 }
 
@@ -99,16 +110,27 @@ static const option_row layer_options[] = {
     {"output", 'o', "FILE", "output file: .safetensors, .npz; - prints it (required)",
      OUTPUT(layer_settings, output, ".safetensors or .npz"), .needed = "output file"},
     {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: by weight names)", CALL(set_kind)},
-    {"heads", 0, "N", "query heads (required for multi-head and latent)", WHOLE(layer_settings, heads, 1, INT32_MAX)},
-    {"heads-kv", 0, "N", "key and value heads (default: as many as query heads)", WHOLE(layer_settings, heads_kv, 1, INT32_MAX)},
-    {"head-dim", 0, "N", "channels of a head (default: the width of x / heads)", WHOLE(layer_settings, head_dim, 1, INT32_MAX)},
-    {"head-dim-v", 0, "N", "channels of a head's values (default: the same)", WHOLE(layer_settings, head_dim_v, 1, INT32_MAX)},
-    {"rope-pairs", 0, "KIND", "which channels are rotated together: interleaved (default) or halves", CALL(set_rope)},
+    {"heads", 0, "N", "query heads (required unless the file tells)", WHOLE(layer_settings, heads, 1, INT32_MAX)},
+    {"heads-kv", 0, "N", "key and value heads (default: by the weights)", WHOLE(layer_settings, heads_kv, 1, INT32_MAX)},
+    {"head-dim", 0, "N", "channels of a head (default: by the weights)", WHOLE(layer_settings, head_dim, 1, INT32_MAX)},
+    {"head-dim-v", 0, "N", "channels of a head's values (default: by the weights)",
+     WHOLE(layer_settings, head_dim_v, 1, INT32_MAX)},
+    {"rope-pairs", 0, "KIND", "which channels are rotated together: interleaved or halves", CALL(set_rope)},
     {"rope-base", 0, "B", "base of the rotation frequencies (default: 10000)", CALL(set_rope)},
+    {"rope-channels", 0, "N", "rotate only the first N channels of a head", CALL(set_rope)},
     {"weights-file", 0, "FILE", "the file that has the weights (default: IN)", TEXT(layer_settings, weights_file)},
-    {"prefix", 0, "TEXT", "prefix of the names of the weights", TEXT(layer_settings, prefix)},
+    {"prefix", 0, "TEXT", "how the names of the weights begin (default: as found)", TEXT(layer_settings, prefix)},
+    {"layer", 0, "N", "the layer of this number among those of the file", WHOLE(layer_settings, layer, 0, INT32_MAX)},
+    {"names", 0, "FILE", "names of the weights: lines such as wq = my.query.weight", TEXT(layer_settings, names_file)},
+    {"config", 0, "FILE", "heads, rope and epsilons from a model's config.json", TEXT(layer_settings, config)},
+    {"plain", 0, NULL, "the weights alone: no mask, rope or scale that comes with their names", FLAG(layer_settings, plain)},
+    {"no-output", 0, NULL, "no output projection: y is the heads side by side", FLAG(layer_settings, no_output)},
+    {"tokens", 0, "LIST", "x is the embeddings of these tokens: numbers, or words", TEXT(layer_settings, tokens)},
+    {"norm", 0, NULL, "normalise x first, by the norm beside the weights", FLAG(layer_settings, norm)},
+    {"norm-epsilon", 0, "E", "epsilon of all norms", ABOVE_0(layer_settings, norm_epsilon, 1)},
     {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", CALL(set_ignored)},
     {"weights", 0, NULL, "write the attention weights of every head", FLAG(layer_settings, weights)},
+    {"after-dropout", 0, NULL, "write them after dropout", FLAG(layer_settings, after_dropout)},
     {"weights-mean", 0, NULL, "write them averaged over the heads", FLAG(layer_settings, weights_mean)},
     {"qkv", 0, NULL, "write q, k and v of every head, as the attention reads them", FLAG(layer_settings, qkv)},
     {"backward", 0, NULL, "write gradients too; needs dy", FLAG(layer_settings, backward)},
@@ -133,16 +155,60 @@ static const option_row *attention_options(void)
 
 /* ---- the command ---- */
 
-static attn_status choose_kind(layer_work *w, attn_error *error)
+/* Which layer of the file is meant, and what the file tells of its model. */
+static attn_status find_layer(layer_work *w, attn_error *error)
 {
     const layer_settings *s = w->settings;
-    w->kind = s->kind ? layer_kind_named(s->kind) : layer_kind_of(w);
-    w->heads = w->kind->has_heads ? s->heads : 1;
-    if (w->kind->has_heads && !s->heads) return failure(error, ATTN_ERR_ARGUMENT, "a %s layer needs --heads=N", w->kind->name);
+    const match_request request = {s->prefix, s->names_file, s->kind, s->layer, s->no_output};
+    attn_status status = attn_archive_create(&w->own, error);
+    if (status == ATTN_OK) status = match_find(&w->match, layer_weights_file(w), &request, error);
+    if (status == ATTN_OK) status = layer_read_model(w, error);
+    return status == ATTN_OK ? layer_embed_tokens(w, error) : status;
+}
+
+static attn_status choose_kind(layer_work *w, const problem_spec *spec, attn_error *error)
+{
+    const layer_settings *s = w->settings;
+    w->kind = layer_kind_named(w->match.family ? w->match.family->kind : s->kind ? s->kind : "multi-head");
+    attn_status status = layer_find_sizes(w, spec, error);
+    if (status != ATTN_OK) return status;
+    w->heads = w->kind->has_heads ? w->sizes.heads : 1;
+    if (w->kind->has_heads && !w->heads) return failure(error, ATTN_ERR_ARGUMENT, "a %s layer needs --heads=N", w->kind->name);
     if (w->kind->needs_context && !w->context)
         return failure(error, ATTN_ERR_ARGUMENT, "no tensor 'context', which a layer of kind %s attends to", w->kind->name);
+    if (w->value && !w->kind->takes_scores)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "tensor 'value' is for multi-head layers; a layer of kind %s has no values beside its keys", w->kind->name);
     if (s->page_size && !s->decode) return failure(error, ATTN_ERR_ARGUMENT, "--page-size is for the cache of --decode");
+    if (s->after_dropout && !s->weights) return failure(error, ATTN_ERR_ARGUMENT, "--after-dropout needs --weights");
     return ATTN_OK;
+}
+
+/* The layer, its problem and its weights. */
+static attn_status build(layer_work *w, const problem_spec *given, attn_error *error)
+{
+    const layer_settings *s = w->settings;
+    problem_spec spec = *given;
+    attn_status status = layer_find_sequences(w, error);
+    if (status == ATTN_OK) status = choose_kind(w, &spec, error);
+    if (status == ATTN_OK) status = layer_place_table(w, error);
+    if (status != ATTN_OK) return status;
+    w->rope = (attn_rope){.struct_size = sizeof w->rope, .pairs = s->rope_pairs, .base = s->rope_base};
+    status = layer_apply_model(w, &spec, error);
+    if (status == ATTN_OK) status = layer_find_options(w, &spec, error);
+    if (status == ATTN_OK && s->decode) status = layer_check_decode(w, error);
+    if (status == ATTN_OK) status = w->kind->load(w, spec.rope, error);
+    if (status == ATTN_OK && s->rope_word && !w->rotates)
+        status = failure(error, ATTN_ERR_ARGUMENT,
+                         w->kind->takes_scores ? "--%s needs --rope" : "--%s has no effect: this layer rotates no channels",
+                         s->rope_word);
+    if (status == ATTN_OK && s->qkv) status = layer_check_qkv(w, error);
+    return status;
+}
+
+static attn_input rows_of(const attn_archive_tensor *t)
+{
+    return (attn_input){t->data ? t->data : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
 }
 
 static attn_status prepare(layer_work *w, const char *path, const problem_spec *spec, attn_error *error)
@@ -153,17 +219,8 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
     if (status == ATTN_OK) status = file_check_distinct(s->output, path, error);
     if (status == ATTN_OK) status = file_check_distinct(s->output, s->weights_file, error);
     if (status != ATTN_OK) return status;
-    status = layer_find_sequences(w, error);
-    if (status == ATTN_OK) status = choose_kind(w, error);
-    if (status == ATTN_OK) status = layer_find_options(w, spec, error);
-    if (status == ATTN_OK && s->decode) status = layer_check_decode(w, error);
-    w->rope = (attn_rope){.struct_size = sizeof w->rope, .pairs = s->rope_pairs, .base = s->rope_base};
-    if (status == ATTN_OK) status = w->kind->load(w, spec->rope, error);
-    if (status == ATTN_OK && s->rope_word && !w->rotates)
-        status = failure(error, ATTN_ERR_ARGUMENT,
-                         w->kind->takes_scores ? "--%s needs --rope" : "--%s has no effect: this layer rotates no channels",
-                         s->rope_word);
-    if (status == ATTN_OK && s->qkv) status = layer_check_qkv(w, error);
+    status = find_layer(w, error);
+    if (status == ATTN_OK) status = build(w, spec, error);
     const int packed = w->tensors.cu_seqlens_q.data != NULL; /* all of their tokens */
     w->counts = (attn_layer_counts){.struct_size = sizeof w->counts};
     if (status == ATTN_OK)
@@ -175,12 +232,15 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
                                        .batch = w->batch,
                                        .len_q = w->len_q,
                                        .len_kv = w->len_kv,
-                                       .query = {w->x->data ? w->x->data : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}},
+                                       .query = rows_of(w->x),
                                        .attention = &w->tensors,
                                        .options = &w->options};
-        if (w->context) w->args.key.data = w->context->data ? w->context->data : ATTN_EMPTY;
+        if (w->context) w->args.key = rows_of(w->context);
+        if (w->value) w->args.value = rows_of(w->value);
         status = layer_add_outputs(w, error);
     }
+    if (status == ATTN_OK) status = layer_norm_input(w, error);
+    if (status == ATTN_OK) status = layer_norm_heads(w, error);
     if (status == ATTN_OK && s->backward) w->args.saved = w->saved = need_memory(w->counts.saved_bytes, 1);
     return status == ATTN_OK ? ATTN_OK : failure_about(error, path);
 }
@@ -196,80 +256,6 @@ static attn_status compare(layer_work *w, difference *list, int *count, attn_err
     attn_archive_destroy(w->out);
     w->out = decoded;
     return status;
-}
-
-/* 1 if one of `count` slots points into the tensor. */
-static int slots_have(const attn_input *slots, int count, const attn_archive_tensor *t)
-{
-    for (int n = 0; n < count; n++) {
-        const uintptr_t at = (uintptr_t)slots[n].data, from = (uintptr_t)t->data;
-        if (slots[n].data && at >= from && at < from + t->bytes) return 1;
-    }
-    return 0;
-}
-
-/* 1 if a slot of the call points into the tensor, or an index array is a copy of it. */
-static int is_used(const void *work, const attn_archive_tensor *t)
-{
-    const layer_work *w = work;
-    const struct {
-        const void *first;
-        size_t bytes;
-    } all[] = {{&w->tensors.q, sizeof w->tensors - offsetof(attn_tensors, q)},
-               {&w->args.query, sizeof w->args - offsetof(attn_layer_tensors, query)},
-               {&w->weights.query, sizeof w->weights - offsetof(attn_layer_weights, query)},
-               {&w->latent_weights.query_down, sizeof w->latent_weights - offsetof(attn_latent_weights, query_down)},
-               {&w->module_weights.w, sizeof w->module_weights - offsetof(attn_seq2seq_weights, w)}};
-    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
-        if (slots_have(all[n].first, (int)(all[n].bytes / sizeof(attn_input)), t)) return 1;
-    for (int i = 0; i < LAYER_INDICES; i++)
-        if (w->index_from[i] == t) return 1;
-    return 0;
-}
-
-static char *compose_json(const layer_work *w, const char *path, double seconds, const difference *list, int count)
-{
-    cJSON *object = json_begin(), *written, *differences;
-    const attn_archive *const files[2] = {w->file, w->weights_file};
-    json_text(object, "input", path);
-    json_text(object, "output", w->settings->output);
-    json_text(object, "kind", w->kind->name);
-    json_int(object, "parameters", w->counts.parameters);
-    json_number(object, "flops", w->counts.flops);
-    json_int(object, "cache_per_token", w->counts.cache_per_token);
-    json_number(object, "seconds", seconds);
-    cJSON *used = json_list(object, "used");
-    for (int f = 0; f < 2; f++)
-        for (int64_t k = 0; files[f] && k < attn_archive_count(files[f]); k++)
-            if (is_used(w, attn_archive_at(files[f], k))) listed_json(used, NULL, attn_archive_at(files[f], k));
-    listed_unused_json(json_list(object, "unused"), w->file, is_used, w);
-    written = json_list(object, "written");
-    for (int64_t k = 0; k < attn_archive_count(w->out); k++)
-        cJSON_AddItemToArray(written, cJSON_CreateString(attn_archive_at(w->out, k)->name));
-    differences = count ? json_list(object, "differences") : NULL;
-    for (int d = 0; d < count; d++) {
-        cJSON *item = json_item(differences);
-        json_text(item, "name", list[d].name);
-        json_number(item, "largest", list[d].largest);
-    }
-    return json_compose(object);
-}
-
-static void print(const layer_work *w, const char *path, double seconds, const difference *list, int count,
-                  const common_settings *common)
-{
-    if (options_tell(common)) {
-        for (int64_t k = 0; k < attn_archive_count(w->file); k++)
-            if (is_used(w, attn_archive_at(w->file, k))) listed_print("used", NULL, attn_archive_at(w->file, k), path);
-        for (int64_t k = 0; w->weights_file && k < attn_archive_count(w->weights_file); k++)
-            if (is_used(w, attn_archive_at(w->weights_file, k)))
-                listed_print("used", NULL, attn_archive_at(w->weights_file, k), w->settings->weights_file);
-        listed_unused_print(w->file, is_used, w);
-        printf("wrote ");
-        put_shown(stdout, w->settings->output);
-        printf(" in %.3g ms\n", 1e3 * seconds);
-    }
-    for (int d = 0; d < count; d++) printf("compare %-11s largest difference %.2g\n", list[d].name, list[d].largest);
 }
 
 static attn_status run(layer_work *w, const char *path, const problem_spec *spec, const common_settings *common, attn_error *error)
@@ -289,19 +275,21 @@ static attn_status run(layer_work *w, const char *path, const problem_spec *spec
     }
     for (int64_t k = 0; status == ATTN_OK && k < attn_archive_metadata_count(w->file); k++) {
         const attn_metadata *from = attn_archive_metadata_at(w->file, k);
+        if (strncmp(from->key, "tokenizer.", 10) == 0) continue; /* a vocabulary is larger than the results */
         status = attn_archive_set_metadata(w->out, from->key, from->value, error);
     }
+    if (status == ATTN_OK) status = layer_name_tokens(w, error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(w->out, "attn_version", attn_version(), error);
-    char *json = status == ATTN_OK && common->json ? compose_json(w, path, seconds, list, count) : NULL;
+    char *json = status == ATTN_OK && common->json ? layer_compose(w, path, seconds, list, count) : NULL;
     status = file_finish(status, w->out, w->settings->output, json, error);
-    if (status == ATTN_OK && !common->json) print(w, path, seconds, list, count, common);
+    if (status == ATTN_OK && !common->json) layer_print(w, path, seconds, list, count, common);
     return status;
 }
 
 int attn_cmd_layer(int argc, char **argv)
 {
     common_settings common = {0};
-    layer_settings settings = {0};
+    layer_settings settings = {.layer = -1};
     problem_spec spec;
     problem_init(&spec);
     const option_group groups[] = {
@@ -316,6 +304,11 @@ int attn_cmd_layer(int argc, char **argv)
     attn_archive_destroy(w.out);
     attn_archive_destroy(w.weights_file);
     attn_archive_destroy(w.file);
+    attn_archive_destroy(w.own);
+    match_free(&w.match);
+    free(w.frequencies);
+    free(w.ids);
+    for (int i = 0; i < 3; i++) free(w.normed[i]);
     for (int i = 0; i < LAYER_INDICES; i++) free(w.index[i]);
     free(w.saved);
     return command_end(status, usage.name, NULL, &error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * output.c - the tensors that `attn layer` writes. */
+#include <stdio.h>
 #include <string.h>
 
 #include "layer.h"
@@ -42,6 +43,13 @@ static attn_status add_option_gradients(layer_work *w, attn_error *error)
     return status;
 }
 
+static attn_status add_input_gradient(layer_work *w, const attn_archive_tensor *input, attn_output *to, attn_error *error)
+{
+    char name[16];
+    (void)snprintf(name, sizeof name, "d%s", input->name);
+    return add_like(w, name, input, layer_width(input), to, error);
+}
+
 static attn_status add_gradients(layer_work *w, attn_error *error)
 {
     const attn_archive_tensor *dy;
@@ -50,9 +58,9 @@ static attn_status add_gradients(layer_work *w, attn_error *error)
         status = failure(error, ATTN_ERR_SHAPE, "tensor 'dy' does not have the shape of y, %lld tokens of %lld channels",
                          (long long)w->x->shape[w->x->rank - 2], (long long)w->width);
     if (status == ATTN_OK) w->args.grad_output.data = dy->data ? dy->data : ATTN_EMPTY;
-    if (status == ATTN_OK) status = add_like(w, "dx", w->x, layer_width(w->x), &w->args.grad_query, error);
-    if (status == ATTN_OK && w->context)
-        status = add_like(w, "dcontext", w->context, layer_width(w->context), &w->args.grad_key, error);
+    if (status == ATTN_OK) status = add_input_gradient(w, w->x, &w->args.grad_query, error);
+    if (status == ATTN_OK && w->context) status = add_input_gradient(w, w->context, &w->args.grad_key, error);
+    if (status == ATTN_OK && w->value) status = add_input_gradient(w, w->value, &w->args.grad_value, error);
     if (status == ATTN_OK) status = add_option_gradients(w, error);
     return status == ATTN_OK ? w->kind->add_gradients(w, error) : status;
 }

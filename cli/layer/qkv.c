@@ -43,22 +43,29 @@ static int64_t *positions_of(const layer_work *w, const int64_t *begins, int64_t
 
 /* What a projection of rows to heads is, and where its results go. */
 typedef struct projected {
+    const void *rows;
+    int64_t width; /* of a row */
+    int done;      /* the rows have the heads side by side already */
     attn_output weight, bias, to;
     int64_t dim;
 } projected;
 
-/* Rows as keys and values of a layer that has these two projections and nothing else. */
-static attn_status project(const layer_work *w, const attn_archive_tensor *rows, const int64_t *begins, int64_t heads,
+/* Rows as keys and values of a layer that has these two projections and nothing else; `like` has their axes. */
+static attn_status project(const layer_work *w, const attn_archive_tensor *like, const int64_t *begins, int64_t heads,
                            const projected *key, const projected *value, attn_error *error)
 {
-    const int64_t batch = rows->rank == 3 ? rows->shape[0] : 1, tokens = rows->shape[rows->rank - 2];
+    const int64_t batch = like->rank == 3 ? like->shape[0] : 1, tokens = like->shape[like->rank - 2];
     int64_t *lengths = need_memory(batch, sizeof *lengths), *positions = positions_of(w, begins, tokens);
     const attn_layer layer = {.struct_size = sizeof layer,
-                              .dtype = rows->dtype,
-                              .dim_model = layer_width(rows),
+                              .dtype = like->dtype,
+                              .dim_model = key->width,
+                              .dim_value = value->width,
                               .heads_q = heads,
                               .head_dim = key->dim,
                               .head_dim_v = value->dim,
+                              .no_query = key->done,
+                              .no_key = key->done,
+                              .no_value = value->done,
                               .no_output = 1,
                               .rope = w->layer.rope};
     const attn_layer_weights weights = {.struct_size = sizeof weights,
@@ -80,7 +87,8 @@ static attn_status project(const layer_work *w, const attn_archive_tensor *rows,
                                      .batch = batch,
                                      .len_kv = tokens,
                                      .options = &w->options,
-                                     .key = {rows->data ? rows->data : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}},
+                                     .key = attn_in(key->rows),
+                                     .value = attn_in(value->rows),
                                      .positions_kv.data = positions};
     const attn_status status = attn_layer_decode(&layer, &weights, &cache, &args, error);
     free(lengths);
@@ -89,11 +97,11 @@ static attn_status project(const layer_work *w, const attn_archive_tensor *rows,
 }
 
 /* The tensors that the layer's attention reads beside q, k and v, under their own names. */
-static attn_status copy_options(layer_work *w, attn_error *error)
+static attn_status copy_options(layer_work *w, const attn_archive *from, attn_error *error)
 {
     attn_status status = ATTN_OK;
-    for (int64_t n = 0; n < attn_archive_count(w->file) && status == ATTN_OK; n++) {
-        const attn_archive_tensor *t = attn_archive_at(w->file, n);
+    for (int64_t n = 0; n < attn_archive_count(from) && status == ATTN_OK; n++) {
+        const attn_archive_tensor *t = attn_archive_at(from, n);
         int used = 0;
         for (int slot = 0; slot < TENSORS; slot++)
             used |= tensors_reads(&w->tensors, ATTN_FORWARD, slot) && layer_find_option(w, slot) == t;
@@ -109,14 +117,24 @@ static attn_status copy_options(layer_work *w, attn_error *error)
 static attn_status copy_projections(layer_work *w, attn_error *error)
 {
     const attn_layer *l = &w->layer;
-    const int64_t shape[2][2] = {{l->heads_kv * l->head_dim_v, l->dim_key ? l->dim_key : l->dim_model},
-                                 {w->width, l->heads_q * l->head_dim_v}};
-    const void *const from[2] = {w->weights.value.data, w->weights.output.data};
+    const attn_output *const from[2] = {&w->weights.value, &w->weights.output};
+    const int64_t extent[2][3] = {{l->heads_kv, l->head_dim_v,
+                                   layer_width(w->value     ? w->value
+                                               : w->context ? w->context
+                                                            : w->x)},
+                                  {w->width, l->heads_q, l->head_dim_v}};
+    const size_t size = attn_dtype_size(w->x->dtype);
     attn_status status = ATTN_OK;
-    for (int n = 0; n < 2 && status == ATTN_OK; n++) {
+    for (int n = 0; n < 2 - l->no_output && status == ATTN_OK; n++) {
+        const int64_t *e = extent[n], shape[2] = {n ? e[0] : e[0] * e[1], n ? e[1] * e[2] : e[2]};
+        int64_t stride[3] = {e[1] * e[2], e[2], 1};
         void *to;
-        status = layer_add(w, n ? "wo" : "wv", 2, shape[n], &to, error);
-        if (status == ATTN_OK) memcpy(to, from[n], (size_t)(shape[n][0] * shape[n][1]) * attn_dtype_size(w->x->dtype));
+        if (from[n]->stride[3]) memcpy(stride, from[n]->stride + 1, sizeof stride);
+        status = layer_add(w, n ? "wo" : "wv", 2, shape, &to, error);
+        for (int64_t i = 0; status == ATTN_OK && i < e[0] * e[1] * e[2]; i++) {
+            const int64_t at = i / (e[1] * e[2]) * stride[0] + i / e[2] % e[1] * stride[1] + i % e[2] * stride[2];
+            memcpy((char *)to + (size_t)i * size, (const char *)from[n]->data + (size_t)at * size, size);
+        }
     }
     return status;
 }
@@ -124,17 +142,22 @@ static attn_status copy_projections(layer_work *w, attn_error *error)
 attn_status layer_add_qkv(layer_work *w, attn_error *error)
 {
     const attn_layer *l = &w->layer;
+    const attn_layer_weights *from = &w->weights;
+    const attn_layer_tensors *a = &w->args; /* its inputs are normalised ones, or projected */
     const attn_archive_tensor *rows = w->context ? w->context : w->x;
+    const void *const key = a->key.data ? a->key.data : a->query.data, *const value = a->value.data ? a->value.data : key;
     const int64_t dim_k = w->attention.score.dim_k ? w->attention.score.dim_k : l->head_dim;
-    projected q = {w->weights.query, w->weights.query_bias, {0}, l->head_dim},
-              k = {w->weights.key, w->weights.key_bias, {0}, dim_k},
-              v = {w->weights.value, w->weights.value_bias, {0}, l->head_dim_v}, twice = q;
+    const int64_t key_width = l->dim_key ? l->dim_key : l->dim_model;
+    projected q = {a->query.data, l->dim_model, l->no_query, from->query, from->query_bias, {0}, l->head_dim},
+              k = {key, key_width, l->no_key, from->key, from->key_bias, {0}, dim_k},
+              v = {value, l->dim_value ? l->dim_value : key_width, 0, from->value, from->value_bias, {0}, l->head_dim_v}, twice = q;
     int64_t count = l->heads_q * l->head_dim;
     for (int axis = 0; axis < w->x->rank - 1; axis++) count *= w->x->shape[axis];
     attn_status status = add_heads(w, "q", w->x, l->heads_q, l->head_dim, &q.to, error);
     if (status == ATTN_OK) status = add_heads(w, "k", rows, l->heads_kv, dim_k, &k.to, error);
     if (status == ATTN_OK) status = add_heads(w, "v", rows, l->heads_kv, l->head_dim_v, &v.to, error);
-    if (status == ATTN_OK) status = copy_options(w, error);
+    if (status == ATTN_OK) status = copy_options(w, w->file, error);
+    if (status == ATTN_OK) status = copy_options(w, w->own, error);
     if (status == ATTN_OK) status = copy_projections(w, error);
     if (status != ATTN_OK) return status;
     void *const scratch = need_memory(count, attn_dtype_size(w->x->dtype));

@@ -91,10 +91,15 @@ COMMON = {"output": [], "threads": ["--threads=1"], "isa": ["--isa=scalar"], "se
 E = H * D
 LAYER = {"x": floats(1, S, E), **{name: floats(E, E) for name in ("wq", "wk", "wv", "wo")}}
 MODULE = {"x": floats(1, S, D), "context": floats(1, S, D)}
+GGUF = {**{f"blk.0.attn_{n}.weight": floats(E, E) for n in ("q", "k", "v", "output")}, "blk.0.attn_norm.weight": floats(E)}
 # Flags of layer that are not among the above, or take other words.
 LAYERS = {
     "kind": (["--kind=multi-head"], {}), "heads": ([], {}), "heads-kv": (["--heads-kv=2"], {}), "head-dim": ([f"--head-dim={D}"], {}),
     "head-dim-v": ([f"--head-dim-v={D}"], {}), "weights-file": (["--weights-file=weights.safetensors"], {"wq": None}), "prefix": (["--prefix="], {}),
+    "layer": (["--layer=0"], {"wq": None, **{f"layers.0.self_attn.{n}_proj.weight": floats(E, E) for n in "qkvo"}}), "names": (["--names=names.txt"], {}), "config": (["--config=config.json"], {}),
+    "plain": (["--plain"], {}), "no-output": (["--no-output"], {}), "tokens": (["--tokens=0,1"], {"x": None, "wte.weight": floats(2, E)}),
+    "norm-epsilon": (["--norm", "--norm-epsilon=0.5"], {"wq": None, **GGUF}), "norm": (["--norm"], {"wq": None, **GGUF}),
+    "rope-channels": (["--rope", "--rope-channels=2"], {}), "after-dropout": (["--weights", "--after-dropout", "--dropout=0.5"], {}),
     "weights-mean": (["--weights-mean"], {}), "qkv": (["--qkv"], {}), "backward": (["--backward"], {"dy": floats(1, S, E)}), "decode": (["--decode", "--causal"], {}),
     "page-size": (["--decode", "--page-size=2", "--causal"], {}), "compare": (["--compare"], {"y": floats(1, S, E)}),
 }
@@ -198,6 +203,10 @@ def main():
     attn("train", "seq2seq", "--steps=1", "-o", "one.npz")
     with open("words.txt", "w") as file:
         file.write("a\nb\nc\nd\n")
+    with open("names.txt", "w") as file:
+        file.write("wq = wq\nwk = wk\nwv = wv\nwo = wo\n")
+    with open("config.json", "w") as file:
+        file.write('{"num_attention_heads": %d}' % H)
     with open("problems.txt", "w") as file:
         file.write("fwd:f32:sq5:d8\n")
     missing = set(re.findall(r"^  attn ([a-z]+) ", attn("--help").stdout, re.M)) - {*INPUTS, *OPERANDS}

@@ -62,10 +62,10 @@ rejected 2 "attn layer: no input file; for example: attn layer IN.safetensors -o
 rejected 2 "attn layer: no output file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer small.safetensors
 rejected 2 "attn layer: small.safetensors: a multi-head layer needs --heads=N" layer small.safetensors -o out.npz
 rejected 2 "attn layer: out.npy: expected a name that ends in .safetensors or .npz" layer small.safetensors -o out.npy --heads=4
-rejected 2 "attn layer: small.safetensors: the width of x (8) is not a multiple of --heads (3); set --head-dim" \
+rejected 2 "attn layer: small.safetensors: the queries have 8 channels, which is not a multiple of the heads (3)" \
     layer small.safetensors -o out.npz --heads=3
-rejected 2 "attn layer: small.safetensors: layer: tensor 'wk' has shape [4, 8]; the layer has [8, 8]" layer small.safetensors -o out.npz --heads=4
-rejected 2 "attn layer: x.safetensors: layer: no tensor 'q_proj_weight', 'q_proj.weight' or 'wq'" layer x.safetensors -o out.npz --heads=4
+rejected 2 "attn layer: small.safetensors: layer: tensor 'wk' has shape [4, 8]; the layer has [8, 8]" layer small.safetensors -o out.npz --heads=4 --heads-kv=4
+rejected 2 "attn layer: x.safetensors: layer: no tensor 'q_proj_weight', 'q_proj.weight' or 'wq'; --names=FILE gives other names" layer x.safetensors -o out.npz --heads=4
 rejected 2 "attn layer: x.safetensors: no tensor 'dy' (available: x)" \
     layer x.safetensors -o out.npz --heads=2 --weights-file=weights.safetensors --prefix=a. --backward
 rejected 3 "attn layer: small.safetensors: a layer takes no layout; x is [batch, token, channel]" \
@@ -90,7 +90,7 @@ rejected_weights() {
 good='wq:f32:8x8 wk:f32:8x6 wv:f32:8x6'
 # shellcheck disable=SC2086
 {
-    rejected_weights "layer: no tensor 'out_proj.weight', 'o_proj.weight' or 'wo'" --heads=2 2 $good
+    rejected_weights "layer: no tensor 'out_proj.weight', 'o_proj.weight' or 'wo'; --no-output leaves the heads side by side" --heads=2 2 $good
     rejected_weights "layer: tensor 'wo' has shape [8, 9]; the layer has [8, 8]" --heads=2 2 $good wo:f32:8x9
     rejected_weights "layer: tensor 'wo' is f64; the layer is f32" --heads=2 3 $good wo:f64:8x8
     rejected_weights "layer: tensor 'wo' has a NaN at element 0" --heads=2 2 $good wo:f32:8x8:nan
