@@ -413,4 +413,5 @@ def test():
     return finish()
 
 
-run_in_folder(test)
+if __name__ == "__main__":
+    run_in_folder(test)
