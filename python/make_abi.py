@@ -46,8 +46,8 @@ class Interface:
                 self.structs[found[1]] = (int(found[2]), current)
             elif found := re.fullmatch(r"    (\d+): (\w+), (.*), (\d+) bytes", line):
                 current.append((int(found[1]), found[2], found[3], int(found[4])))
-            elif found := re.fullmatch(r"typedef void (\w+)\((.*)\)", line):
-                self.callbacks[found[1]] = found[2]
+            elif found := re.fullmatch(r"typedef (void|int) (\w+)\((.*)\)", line):
+                self.callbacks[found[2]] = ({"void": "None", "int": "c_int"}[found[1]], found[3])
             elif found := re.fullmatch(r"typedef struct (\w+) \1", line):
                 self.opaque.add(found[1])
             elif found := re.fullmatch(r"enum \{ (\w+) = (\d+) \}", line):
@@ -123,9 +123,9 @@ class Interface:
                     continue
                 done.add(name)
                 if name in callbacks:
-                    body = callbacks[name]
+                    result, body = callbacks[name]
                     yield from declared([word for word in re.findall(r"\w+", body) if word in self.structs])
-                    yield f"{name} = CFUNCTYPE({', '.join(['None', *self.named(body)])})"
+                    yield f"{name} = CFUNCTYPE({', '.join([result, *self.named(body)])})"
                 else:
                     size, fields = self.structs[name]
                     uses = [word for field in fields for word in re.findall(r"\w+", field[2])]

@@ -173,7 +173,8 @@ static attn_status choose_kind(layer_work *w, const problem_spec *spec, attn_err
     attn_status status = layer_find_sizes(w, spec, error);
     if (status != ATTN_OK) return status;
     w->heads = w->kind->has_heads ? w->sizes.heads : 1;
-    if (w->kind->has_heads && !w->heads) return failure(error, ATTN_ERR_ARGUMENT, "a %s layer needs --heads=N", w->kind->name);
+    if (w->kind->has_heads && !w->heads)
+        return failure(error, ATTN_ERR_ARGUMENT, "a %s layer needs --heads=N, or --config=FILE of the model", w->kind->name);
     if (w->kind->needs_context && !w->context)
         return failure(error, ATTN_ERR_ARGUMENT, "no tensor 'context', which a layer of kind %s attends to", w->kind->name);
     if (w->value && !w->kind->takes_scores)
@@ -206,6 +207,32 @@ static attn_status build(layer_work *w, const problem_spec *given, attn_error *e
     return status;
 }
 
+/* What is read of a model: one layer, and what no layer has. */
+typedef struct one_layer {
+    int64_t layer, last; /* last: of the file */
+    int tokens, found;
+} one_layer;
+
+static int is_wanted(void *context, const attn_archive_tensor *tensor)
+{
+    one_layer *one = context;
+    const int64_t layer = match_layer(tensor->name);
+    if (layer > one->last) one->last = layer;
+    one->found |= layer == one->layer;
+    if (strcmp(tensor->name, "output.weight") == 0) return 0; /* logits */
+    return layer < 0 ? one->tokens || strcmp(tensor->name, "token_embd.weight") != 0 : layer == one->layer;
+}
+
+/* A model in a .gguf file may take several times its size when it is decoded, so only the chosen layer is. */
+static attn_status read_file(const layer_settings *s, const char *path, attn_archive **file, attn_error *error)
+{
+    one_layer one = {.layer = s->layer, .last = -1, .tokens = s->tokens != NULL};
+    if (s->layer < 0 || !has_extension(path, ".gguf")) return tensor_file_open(file, path, NULL, error);
+    const attn_status status = attn_archive_read_some(file, path, is_wanted, &one, error);
+    if (status != ATTN_OK || one.found || one.last < 0) return status;
+    return failure(error, ATTN_ERR_ARGUMENT, "%.120s: no layer %" PRId64 "; there are 0 to %" PRId64, path, s->layer, one.last);
+}
+
 static attn_input rows_of(const attn_archive_tensor *t)
 {
     return (attn_input){t->data ? t->data : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
@@ -214,8 +241,8 @@ static attn_input rows_of(const attn_archive_tensor *t)
 static attn_status prepare(layer_work *w, const char *path, const problem_spec *spec, attn_error *error)
 {
     const layer_settings *s = w->settings;
-    attn_status status = tensor_file_open(&w->file, path, NULL, error);
-    if (status == ATTN_OK && s->weights_file) status = tensor_file_open(&w->weights_file, s->weights_file, NULL, error);
+    attn_status status = read_file(s, path, &w->file, error);
+    if (status == ATTN_OK && s->weights_file) status = read_file(s, s->weights_file, &w->weights_file, error);
     if (status == ATTN_OK) status = file_check_distinct(s->output, path, error);
     if (status == ATTN_OK) status = file_check_distinct(s->output, s->weights_file, error);
     if (status != ATTN_OK) return status;

@@ -103,8 +103,7 @@ static void find_all(candidates *list, const attn_archive *file, const match_req
 
 /* ---- which of them ---- */
 
-/* The first word of a name that is a number: "model.layers.3.self_attn." is layer 3; -1: none is. */
-static int64_t layer_of(const char *name)
+int64_t match_layer(const char *name)
 {
     while (*name) {
         const size_t size = strcspn(name, ".");
@@ -118,7 +117,7 @@ static int64_t layer_of(const char *name)
 static int order(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
-    const int64_t left = layer_of(x->root), right = layer_of(y->root);
+    const int64_t left = match_layer(x->root), right = match_layer(y->root);
     return left != right ? (left > right) - (left < right) : strcmp(x->root, y->root);
 }
 
@@ -149,7 +148,7 @@ static const candidate *choose(candidates *list, const match_request *request, a
     for (int64_t k = 0; k < list->count; k++) {
         candidate *c = &list->all[k];
         if (strncmp(c->anchor->name, prefix, strlen(prefix)) != 0) continue;
-        if (request->layer >= 0 && layer_of(c->root) != request->layer) continue;
+        if (request->layer >= 0 && match_layer(c->root) != request->layer) continue;
         left.all[left.count++] = *c;
         if (strcmp(c->root, prefix) == 0) exact = c;
     }

@@ -124,11 +124,9 @@ static const struct {
     family_model model;
 } architectures[] = {
     {"llama", {.rope = FAMILY_INTERLEAVED, .causal = 1}},
-    {"baichuan", {.rope = FAMILY_INTERLEAVED, .causal = 1}},
     {"command-r", {.rope = FAMILY_INTERLEAVED, .causal = 1}},
     {"granite", {.rope = FAMILY_INTERLEAVED, .causal = 1}},
     {"internlm2", {.rope = FAMILY_INTERLEAVED, .causal = 1}},
-    {"olmo", {.rope = FAMILY_INTERLEAVED, .causal = 1}},
     {"exaone", {.rope = FAMILY_HALVES, .causal = 1}},
     {"falcon", {.rope = FAMILY_HALVES, .causal = 1}},
     {"gemma", {.rope = FAMILY_HALVES, .causal = 1}},

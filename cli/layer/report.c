@@ -72,6 +72,7 @@ static void compose_family(cJSON *object, const layer_work *w)
         json_int(object, "head_dim", w->sizes.head_dim);
         json_int(object, "head_dim_v", w->sizes.head_dim_v);
     }
+    if (w->match.family->native) return;
     cJSON *roles = json_object(object, "weights");
     for (int r = 0; r < WEIGHT_ROLES; r++)
         if (w->match.found[r]) json_text(roles, weight_words[r], w->match.found[r]->name);
@@ -121,6 +122,16 @@ static void print_family(const layer_work *w)
                w->settings->layer > 0 ? "; that of this layer is the output of the one before it" : "");
 }
 
+/* Their names, or of a whole model their number. */
+static void print_unused(const layer_work *w)
+{
+    enum { FEW = 12 };
+    int64_t unused = 0;
+    for (int64_t k = 0; k < attn_archive_count(w->file); k++) unused += !is_used(w, attn_archive_at(w->file, k));
+    if (unused <= FEW) listed_unused_print(w->file, is_used, w);
+    else printf("unused  %" PRId64 " other tensors\n", unused);
+}
+
 void layer_print(const layer_work *w, const char *path, double seconds, const difference *list, int count,
                  const common_settings *common)
 {
@@ -130,7 +141,7 @@ void layer_print(const layer_work *w, const char *path, double seconds, const di
         for (int64_t k = 0; w->weights_file && k < attn_archive_count(w->weights_file); k++)
             if (is_used(w, attn_archive_at(w->weights_file, k)))
                 listed_print("used", NULL, attn_archive_at(w->weights_file, k), w->settings->weights_file);
-        listed_unused_print(w->file, is_used, w);
+        print_unused(w);
         print_family(w);
         printf("wrote ");
         put_shown(stdout, w->settings->output);

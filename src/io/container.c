@@ -53,6 +53,13 @@ static attn_status insert_tensor(const attn_io_context *context, attn_archive *t
     return attn_io_fail_memory(context);
 }
 
+bool attn_io_wanted(const attn_archive *tensors, const attn_archive_tensor *tensor)
+{
+    attn_archive_tensor about = *tensor;
+    about.data = NULL;
+    return !tensors->wanted || tensors->wanted(tensors->wanted_context, &about);
+}
+
 attn_status attn_io_append(const attn_io_context *context, attn_archive *tensors, const attn_archive_tensor *tensor, void *owned)
 {
     return insert_tensor(context, tensors, tensors->tensors.count, tensor, owned);

@@ -17,11 +17,16 @@
 struct attn_archive {
     attn_io_list tensors;
     attn_io_list metadata;
-    attn_io_input input; /* the file that data may point into */
+    attn_io_input input;         /* the file that data may point into */
+    attn_archive_wanted *wanted; /* which tensors of a file are read; NULL: all */
+    void *wanted_context;
 };
 
 /* Fails with `status` unless a tensor may have this name: not empty, UTF-8, not ATTN_IO_METADATA. */
 attn_status attn_io_check_name(const attn_io_context *context, attn_status status, const char *name);
+
+/* Whether a tensor of a file, whose data need not be set, is to be read. */
+bool attn_io_wanted(const attn_archive *tensors, const attn_archive_tensor *tensor);
 
 /*
  * Appends a tensor without a search for its name; `bytes` must match dtype and shape, the name must have passed

@@ -47,11 +47,14 @@ static attn_status finish_read(const attn_io_context *context, attn_archive **te
     return status;
 }
 
-static attn_status read_path(attn_archive **tensors, const char *path, bool map, attn_error *error)
+static attn_status read_path(attn_archive **tensors, const char *path, bool map, attn_archive_wanted *wanted, void *wanted_context,
+                             attn_error *error)
 {
     attn_io_context context = {.error = error, .path = path};
     attn_status status = attn_archive_create(tensors, error);
     if (status) return status;
+    (*tensors)->wanted = wanted;
+    (*tensors)->wanted_context = wanted_context;
     if (!path) status = attn_io_fail(&context, ATTN_ERR_ARGUMENT, "path is NULL");
     else if (!(status = attn_io_input_open(&context, map, &(*tensors)->input)))
         status = read_bytes(&context, (*tensors)->input.bytes, (*tensors)->input.size, *tensors);
@@ -60,12 +63,21 @@ static attn_status read_path(attn_archive **tensors, const char *path, bool map,
 
 attn_status attn_archive_read(attn_archive **tensors, const char *path, attn_error *error)
 {
-    return read_path(tensors, path, false, error);
+    return read_path(tensors, path, false, NULL, NULL, error);
+}
+
+attn_status attn_archive_read_some(attn_archive **tensors, const char *path, attn_archive_wanted *wanted, void *context,
+                                   attn_error *error)
+{
+    attn_io_context about = {.error = error, .path = path};
+    if (tensors) *tensors = NULL;
+    if (!wanted) return attn_io_fail(&about, ATTN_ERR_ARGUMENT, "wanted is NULL");
+    return read_path(tensors, path, false, wanted, context, error);
 }
 
 attn_status attn_archive_map(attn_archive **tensors, const char *path, attn_error *error)
 {
-    return read_path(tensors, path, true, error);
+    return read_path(tensors, path, true, NULL, NULL, error);
 }
 
 attn_status attn_archive_read_memory(attn_archive **tensors, const char *name, const void *bytes, size_t size, attn_error *error)

@@ -158,6 +158,7 @@ static attn_status append_tensor(const attn_io_context *context, gguf_file *file
 {
     attn_archive_tensor *tensor = &entry->tensor;
     void *owned = NULL;
+    if (!attn_io_wanted(tensors, tensor)) return ATTN_OK;
     tensor->data = data + entry->offset;
     if (tensor->bytes && (entry->type->decode || !attn_io_aligned(tensor->data, tensor->dtype))) {
         attn_io_context at = *context;

@@ -109,6 +109,10 @@ attn_status attn_io_npy_append(const attn_io_context *context, const char *name,
     attn_io_npy_header header;
     attn_archive_tensor tensor = {.name = name};
     attn_status status = describe(context, bytes, size, &header, &tensor);
+    if (!status && !attn_io_wanted(tensors, &tensor)) {
+        free(owned);
+        return ATTN_OK;
+    }
     bool native = !status && !header.swap && !header.fortran_order && attn_io_aligned(tensor.data, tensor.dtype);
     if (!status && (native || !tensor.bytes)) return attn_io_append(context, tensors, &tensor, owned);
     void *copy = status ? NULL : copy_native(&header, &tensor);

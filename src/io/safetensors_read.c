@@ -130,6 +130,7 @@ static attn_status check_coverage(const attn_io_context *context, file_entry *en
 static attn_status append_entry(const attn_io_context *context, file_entry *entry, const unsigned char *data, attn_archive *tensors)
 {
     void *copy = NULL;
+    if (!attn_io_wanted(tensors, &entry->tensor)) return ATTN_OK;
     entry->tensor.data = data + entry->begin;
     if (entry->tensor.bytes && !attn_io_aligned(entry->tensor.data, entry->tensor.dtype)) {
         if (!(copy = malloc(entry->tensor.bytes))) return attn_io_fail_memory(context);

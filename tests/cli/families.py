@@ -393,7 +393,7 @@ def config_and_norm():
         ('{"num_attention_heads": 0}', [], 2, "metadata 'num_attention_heads' is '0', which no layer has"),
         ('{"num_attention_heads": 4.5}', [], 2, "metadata '%.attention.head_count' is 4.5, not an integer"),
         ("[4]", [], 2, "config.json: expected a JSON object, such as a config.json"),
-        ("{}", [], 2, "a multi-head layer needs --heads=N"),
+        ("{}", [], 2, "a multi-head layer needs --heads=N, or --config=FILE of the model"),
         ('{"num_attention_heads": 4}', ["--norm", "--backward"], 2, "--backward takes no --norm: it gives gradients of the layer alone"),
     ):
         with open("config.json", "w") as file:

@@ -60,7 +60,7 @@ rejected 2 "attn layer: same.safetensors: this output is an input, which would b
     layer same.safetensors -o same.safetensors --heads=4 --heads-kv=2
 rejected 2 "attn layer: no input file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer
 rejected 2 "attn layer: no output file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer small.safetensors
-rejected 2 "attn layer: small.safetensors: a multi-head layer needs --heads=N" layer small.safetensors -o out.npz
+rejected 2 "attn layer: small.safetensors: a multi-head layer needs --heads=N, or --config=FILE of the model" layer small.safetensors -o out.npz
 rejected 2 "attn layer: out.npy: expected a name that ends in .safetensors or .npz" layer small.safetensors -o out.npy --heads=4
 rejected 2 "attn layer: small.safetensors: the queries have 8 channels, which is not a multiple of the heads (3)" \
     layer small.safetensors -o out.npz --heads=3
@@ -112,7 +112,7 @@ good='q_proj.weight:f32:10x8 kv_a_proj_with_mqa.weight:f32:6x8'
     rejected_weights "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer determine them" \
         "--heads=2 --heads-kv=1" 2 $good o_proj.weight:f32:8x8
     rejected_weights "--rel is for multi-head layers" "--heads=2 --rel=full" 2 $good o_proj.weight:f32:8x8
-    rejected_weights "a latent layer needs --heads=N" "" 2 $good o_proj.weight:f32:8x8
+    rejected_weights "a latent layer needs --heads=N, or --config=FILE of the model" "" 2 $good o_proj.weight:f32:8x8
 }
 good='w:f32:4 state.weight:f32:4x8'
 # shellcheck disable=SC2086

@@ -104,7 +104,7 @@ def llama():
     check("llama: a layer on tokens", far(got, y) < BOUND, far(got, y))
     check("  what was applied is told", info["applied"] == "causal, rope interleaved, base 500, rms norm of x, epsilon 0.01" and info["family"] == "gguf" and info["prefix"] == "blk.1.", info)
     check("  sizes are those of the metadata", (info["heads"], info["heads_kv"], info["head_dim"]) == (HEADS, KV, DIM), info)
-    check("  what was read is told", {t["name"] for t in info["used"]} == {"token_embd.weight", *(f"blk.1.attn_{n}.weight" for n in ("q", "k", "v", "output", "norm"))}, info["used"])
+    check("  what was read is told", not info["unused"] and {t["name"] for t in info["used"]} == {"token_embd.weight", *(f"blk.1.attn_{n}.weight" for n in ("q", "k", "v", "output", "norm"))}, info["used"])
     check("  tokens are named, and the vocabulary is left", json.loads(metadata["tokens"]) == ["the", "cat", "sat", "on", "mat"] and "tokenizer.ggml.tokens" not in metadata, metadata)
     for text in ("the cat sat on mat", "the, cat, sat, on, mat", "1 2 3 4 7"):
         check(f"  '{text}' are the same tokens", run("--layer=1", f"--tokens={text}")[0] == got)
@@ -163,7 +163,7 @@ def others():
 def rejected():
     p, table = Layer(), tensor(len(WORDS), E)
     tensors = {"token_embd.weight": table, **model([p], False)}
-    known = "llama baichuan command-r granite internlm2 olmo exaone falcon gemma gptneox nemotron phi2 qwen2 qwen3 stablelm starcoder2 gpt2 starcoder bert"
+    known = "llama command-r granite internlm2 exaone falcon gemma gptneox nemotron phi2 qwen2 qwen3 stablelm starcoder2 gpt2 starcoder bert"
     for architecture, more, given, words, status, say in (
         ("rwkv", {}, tensors, ["--tokens=1"], 3, f"the attention of architecture 'rwkv' is not known ({known}); --plain takes its weights alone"),
         ("qwen2", {"qwen2__rope__scaling__type": "yarn"}, tensors, ["--tokens=1"], 3, "rotations that are scaled (yarn) are not computed; --plain leaves the scaling out"),
@@ -180,6 +180,9 @@ def rejected():
         save("model.gguf", architecture, given, **more)
         message = fails(*words, status=status)
         check(f"{architecture} {' '.join(words)}: {say[:60]}", message == f"attn layer: model.gguf: {say}", message)
+    save("model.gguf", "qwen2", tensors)
+    message = fails("--layer=1", "--tokens=1")
+    check("no such layer", message == "attn layer: model.gguf: no layer 1; there are 0 to 0", message)
     check("nothing is written", not os.path.exists("no.safetensors"))
 
 

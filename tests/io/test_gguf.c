@@ -215,6 +215,42 @@ static void files_are_read_and_mapped(void **state)
     free(f.bytes);
 }
 
+/* One of those that attn_archive_read_some asks for; counts the calls. */
+static int is_k(void *context, const attn_archive_tensor *tensor)
+{
+    ++*(int *)context;
+    assert_null(tensor->data);
+    assert_true(tensor->dtype == ATTN_F32 && tensor->bytes);
+    return !strcmp(tensor->name, "k");
+}
+
+static void some_are_read(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"some.gguf", "some.safetensors", "some.npz"};
+    gguf_file f = gguf_sample();
+    attn_archive *file;
+    io_store(paths[0], f.bytes, f.size);
+    for (int kind = 0; kind < 3; kind++) {
+        attn_error error;
+        int calls = 0;
+        if (kind) { /* the same in another format */
+            assert_int_equal(attn_archive_read(&file, paths[0], &error), ATTN_OK);
+            assert_int_equal(attn_archive_write(file, paths[kind], &error), ATTN_OK);
+            attn_archive_destroy(file);
+        }
+        if (attn_archive_read_some(&file, paths[kind], is_k, &calls, &error)) fail_msg("%s", error.message);
+        assert_int_equal(calls, 3);
+        assert_int_equal(attn_archive_count(file), 1);
+        const float *k = attn_archive_find(file, "k")->data;
+        for (int i = 0; i < 32; i++) assert_true(k[i] == 0.5F * (float)(i - 16));
+        attn_archive_destroy(file);
+    }
+    FAILS(attn_archive_read_some(&file, "some.gguf", NULL, NULL, &error), ATTN_ERR_ARGUMENT, "some.gguf: wanted is NULL");
+    assert_null(file);
+    free(f.bytes);
+}
+
 static void metadata_is_text(void **state)
 {
     (void)state;
@@ -300,6 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_decoded), cmocka_unit_test(numbers_are_kept),  cmocka_unit_test(files_are_read_and_mapped),
         cmocka_unit_test(metadata_is_text),   cmocka_unit_test(alignment_is_kept), cmocka_unit_test(is_not_written),
+        cmocka_unit_test(some_are_read),
     };
     return cmocka_run_group_tests(tests, io_enter_folder, io_leave_folder);
 }
