@@ -168,6 +168,17 @@ const layer_family layer_families[] = {
                [WEIGHT_BIAS_VALUE] = "b_V",
                [WEIGHT_BIAS_OUTPUT] = "b_O"},
      .axes = FAMILY_IN_OUT},
+    {.name = "flax or keras",
+     .kind = "multi-head",
+     .names = {[WEIGHT_QUERY] = "query/kernel|query.kernel",
+               [WEIGHT_KEY] = "key/kernel|key.kernel",
+               [WEIGHT_VALUE] = "value/kernel|value.kernel",
+               [WEIGHT_OUTPUT] = "out/kernel|out.kernel|attention_output/kernel",
+               [WEIGHT_BIAS_QUERY] = "query/bias|query.bias",
+               [WEIGHT_BIAS_KEY] = "key/bias|key.bias",
+               [WEIGHT_BIAS_VALUE] = "value/bias|value.bias",
+               [WEIGHT_BIAS_OUTPUT] = "out/bias|out.bias|attention_output/bias"},
+     .axes = FAMILY_MODEL_FIRST},
     {.name = "linears", .kind = "multi-head", .names = {SEPARATE("linears.0", "linears.1", "linears.2", "linears.3")}},
     {.name = "to_q", .kind = "multi-head", .names = {SEPARATE("to_q", "to_k", "to_v", "to_out.0")}, .end = FAMILY_MAY_END},
     {.name = "to_qkv", .kind = "multi-head", .names = {FUSED("to_qkv", "to_out.0")}},
@@ -219,12 +230,14 @@ void family_print(void)
     }
 }
 
+int family_separates(char c) { return c == '.' || c == '/'; }
+
 /* Where the root of a name ends: "h.0.attn." is "h.0." for names that begin with "../". */
 static size_t root_of(const char *root, int parent)
 {
     size_t length = strlen(root);
     if (parent && length) length--;
-    while (parent && length && root[length - 1] != '.') length--;
+    while (parent && length && !family_separates(root[length - 1])) length--;
     return length;
 }
 

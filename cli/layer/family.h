@@ -42,9 +42,10 @@ extern const char *const weight_words[WEIGHT_ROLES];
 
 /* How the axes of a matrix are stored. */
 typedef enum family_axes {
-    FAMILY_OUT_IN,   /* PyTorch's Linear */
-    FAMILY_IN_OUT,   /* x W, Conv1D */
-    FAMILY_BY_SHAPE, /* of a fused matrix: either */
+    FAMILY_OUT_IN,      /* PyTorch's Linear */
+    FAMILY_IN_OUT,      /* x W, Conv1D */
+    FAMILY_BY_SHAPE,    /* of a fused matrix: either */
+    FAMILY_MODEL_FIRST, /* [model, head, channel], where others with three axes have [head, model, channel] */
 } family_axes;
 
 /* How a fused matrix has its rows. */
@@ -85,6 +86,9 @@ extern const layer_family layer_families[];
 
 /* Prints the table for --help. */
 void family_print(void);
+
+/* 1 for what stands between the words of a name: "a.b", or in JAX "a/b". */
+int family_separates(char c);
 
 /* The tensor with one of these names after the root; NULL: there is none. */
 const attn_archive_tensor *family_find(const attn_archive *file, const char *root, const char *names);

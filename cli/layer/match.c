@@ -41,7 +41,7 @@ static int64_t root_length(const char *whole, const char *names)
     while (names && *names) {
         const size_t size = strcspn(names, "|");
         if (length >= size && memcmp(whole + length - size, names, size) == 0 &&
-            (length == size || whole[length - size - 1] == '.'))
+            (length == size || family_separates(whole[length - size - 1])))
             return (int64_t)(length - size);
         names += size;
         names += *names == '|';
@@ -106,10 +106,13 @@ static void find_all(candidates *list, const attn_archive *file, const match_req
 int64_t match_layer(const char *name)
 {
     while (*name) {
-        const size_t size = strcspn(name, ".");
-        if (size && size < 10 && strspn(name, "0123456789") == size) return strtoll(name, NULL, 10);
+        const size_t size = strcspn(name, "./");
+        size_t digits = 0;
+        while (digits < size && name[size - 1 - digits] >= '0' && name[size - 1 - digits] <= '9') digits++;
+        if (digits && digits < 10 && (digits == size || name[size - 1 - digits] == '_'))
+            return strtoll(name + size - digits, NULL, 10);
         name += size;
-        name += *name == '.';
+        name += *name != 0;
     }
     return -1;
 }

@@ -32,7 +32,7 @@ typedef struct match_request {
 attn_status match_find(layer_match *match, const attn_archive *file, const match_request *request, attn_error *error);
 void match_free(layer_match *match);
 
-/* The first word of a name that is a number: "model.layers.3.self_attn." is layer 3; -1: none is. */
+/* The first number among the words of a name: "model.layers.3.self_attn." and "layers_3/attention/" are layer 3; -1: none. */
 int64_t match_layer(const char *name);
 
 #endif

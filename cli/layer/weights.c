@@ -21,6 +21,12 @@ static int is_transposed(const layer_work *w)
     return t && t->rank == 2 && t->shape[0] == layer_width(w->x) && t->shape[1] != t->shape[0];
 }
 
+/* The axis of the heads of a matrix with three axes; the other of the first two is that of the model, of an output the channels. */
+static int head_axis(const layer_work *w, int to_model)
+{
+    return !to_model && w->match.family && w->match.family->axes == FAMILY_MODEL_FIRST;
+}
+
 /* ---- sizes ---- */
 
 /* The channels of all heads on one side of a projection; 0 if the tensor is not there, or no matrix. */
@@ -29,7 +35,7 @@ static int64_t width_of(const layer_work *w, weight_role role)
     const attn_archive_tensor *t = found(w, role);
     const int to_model = role == WEIGHT_OUTPUT;
     if (!t || t->rank < 2 || t->rank > 3) return 0;
-    if (t->rank == 3) return t->shape[0] * t->shape[to_model ? 1 : 2];
+    if (t->rank == 3) return t->shape[head_axis(w, to_model)] * t->shape[to_model ? 1 : 2];
     return t->shape[to_model != is_transposed(w)];
 }
 
@@ -48,7 +54,7 @@ static int64_t heads_of(const layer_work *w)
 {
     const attn_archive_tensor *query = found(w, WEIGHT_QUERY), *table = table_of(w);
     if (w->settings->heads) return w->settings->heads;
-    if (query && query->rank == 3) return query->shape[0];
+    if (query && query->rank == 3) return query->shape[head_axis(w, 0)];
     if (w->model.heads) return w->model.heads;
     return table && table->rank == 2 ? table->shape[1] : 0;
 }
@@ -131,7 +137,8 @@ attn_status layer_weight_numbers(const layer_work *w, const attn_archive_tensor 
 static attn_status place_matrix(const layer_work *w, const attn_archive_tensor *t, int to_model, int64_t heads, int64_t channels,
                                 int64_t model, attn_output *slot, attn_error *error)
 {
-    const int64_t width = heads * channels, cube[3] = {heads, to_model ? channels : model, to_model ? model : channels};
+    const int64_t width = heads * channels, first = head_axis(w, to_model);
+    const int64_t cube[3] = {first ? model : heads, to_model ? channels : first ? heads : model, to_model ? model : channels};
     const int flip = to_model != is_transposed(w); /* rows of the tensor are of the model */
     const int64_t flat[2] = {flip ? model : width, flip ? width : model};
     const char *data = NULL;
@@ -141,10 +148,12 @@ static attn_status place_matrix(const layer_work *w, const attn_archive_tensor *
     const int64_t by_channel = t->rank == 3 ? (to_model ? model : 1)
                                : flip       ? 1
                                             : model,
-                  by_model = t->rank == 3 ? (to_model ? 1 : channels)
+                  by_model = t->rank == 3 ? (to_model ? 1
+                                             : first  ? width
+                                                      : channels)
                              : flip       ? width
                                           : 1,
-                  by_head = t->rank == 3 ? model * channels : channels * by_channel;
+                  by_head = t->rank == 3 ? (first ? channels : model * channels) : channels * by_channel;
     *slot = attn_saved(data);
     const int64_t weight[4] = {0, by_head, by_channel, by_model}, output[4] = {0, by_model, by_head, by_channel};
     memcpy(slot->stride, to_model ? output : weight, sizeof weight);

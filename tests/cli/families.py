@@ -103,12 +103,14 @@ def grouped(p, prefix, qkv, o):
     return {**out, **({prefix + qkv + ".bias": mixed(p.b), prefix + o + ".bias": p.b["o"]} if p.b else {})}
 
 
-def cubes(p, names, biases=()):
-    """[head, model, channel], the output [head, channel, model]."""
+def cubes(p, names, biases=(), model_first=False):
+    """[head, model, channel] or [model, head, channel], the output [head, channel, model]."""
     def cube(r):
         rows, heads = p.w[r].rows(), p.heads if r in "qo" else p.kv
         if r == "o":
             return Tensor([heads, p.dim, E], [rows[m][h * p.dim + c] for h in range(heads) for c in range(p.dim) for m in range(E)])
+        if model_first:
+            return Tensor([E, heads, p.dim], [rows[h * p.dim + c][m] for m in range(E) for h in range(heads) for c in range(p.dim)])
         return Tensor([heads, E, p.dim], [rows[h * p.dim + c][m] for h in range(heads) for m in range(E) for c in range(p.dim)])
     shaped = lambda r: Tensor([p.heads if r == "q" else p.kv, p.dim], p.b[r].numbers) if r != "o" else p.b[r]
     return {**{n: cube(r) for r, n in zip("qkvo", names)}, **{n: shaped(r) for r, n in zip("qkvo", biases)}}
@@ -153,6 +155,8 @@ FAMILIES = [
     ("W_query", BARE, separate(BARE, "", "W_query", "W_key", "W_value", None, turn=True, weight=""), [], {"output": False}),
     ("transformer-lens", GROUPED, cubes(GROUPED, ("blocks.0.attn.W_Q", "blocks.0.attn.W_K", "blocks.0.attn.W_V", "blocks.0.attn.W_O"),
                                         ("blocks.0.attn.b_Q", "blocks.0.attn.b_K", "blocks.0.attn.b_V", "blocks.0.attn.b_O")), None, {}),
+    ("flax or keras", GROUPED, cubes(GROUPED, [f"encoder/layers_0/attention/{n}/kernel" for n in ("query", "key", "value", "out")],
+                                     [f"encoder/layers_0/attention/{n}/bias" for n in ("query", "key", "value", "out")], True), None, {}),
     ("linears", FULL, separate(FULL, "encoder.layers.0.self_attn.", "linears.0", "linears.1", "linears.2", "linears.3"), [], {}),
     ("to_q", BARE, separate(BARE, "", "to_q", "to_k", "to_v", "to_out.0"), [], {}),
     ("to_qkv", FULL, fused(FULL, "", "to_qkv", "to_out.0"), [], {}),
@@ -304,6 +308,9 @@ def which_layer():
     ):
         message = fails(tensors, "--heads=4", *words)
         check(f"{' '.join(words)[:40]}: an error that lists them", message.endswith(": " + say), message)
+    jax = {f"encoder/layers_{i}/{n}": t for i in range(2) for n, t in cubes(layers[i], [f"{n}/kernel" for n in ("query", "key", "value", "out")],
+                                                                            [f"{n}/bias" for n in ("query", "key", "value", "out")], True).items()}
+    check("layers_1", far(run({"x": x, **jax}, "--layer=1")[0]["y"].numbers, expected(layers[1], x.rows())) < BOUND)
     message = fails({"x": x, **separate(FULL, "", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense")}, "--heads=4")
     check("a part of the channels is rotated", message.endswith("phi models rotate a part of the channels; --rope-channels=N or --config=config.json tells how many"), message)
     message = fails({"x": x, **separate(FULL, "", "q_proj", "k_proj", "v_proj", None)}, "--heads=4")
