@@ -38,6 +38,8 @@ typedef struct layer_model {
     family_model family; /* what is computed beside the weights; zeros with --plain */
     int64_t heads, heads_kv, head_dim, head_dim_v, rope_channels, max_distance;
     double rope_part, rope_base, rms_epsilon, layer_epsilon, scale;
+    const char *scaling; /* of rotations: "linear"; NULL: none */
+    double factor, original, low, high, fast, slow;
     int scaled_embeddings;
     char applied[200]; /* of all this, what was used: "causal, rope halves, base 10000" */
 } layer_model;
@@ -128,8 +130,12 @@ attn_status layer_bind_module(layer_work *w, attn_error *error);
 void layer_tell(layer_work *w, const char *what);
 /* Fills w->model. */
 attn_status layer_read_model(layer_work *w, attn_error *error);
-/* Adds to the flags what the model computes beside its weights, and fills w->rope. */
+/* Adds to the flags what the model computes beside its weights. */
 attn_status layer_apply_model(layer_work *w, problem_spec *spec, attn_error *error);
+
+/* ---- rotation.c ---- */
+/* The part of it that fills w->rope. */
+attn_status layer_apply_rope(layer_work *w, problem_spec *spec, attn_error *error);
 
 /* ---- norm.c ---- */
 /* With --norm, x becomes the normalised x. */

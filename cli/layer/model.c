@@ -17,7 +17,26 @@
 /* ---- numbers ---- */
 
 /* Keys of a number, in order; '%' is the architecture of a .gguf file. */
-enum { HEADS, HEADS_KV, HEAD_DIM, HEAD_DIM_V, ROPE_CHANNELS, ROPE_PART, ROPE_BASE, NORM_RMS, NORM_LAYER, SCALE, DISTANCE, KEYS };
+enum {
+    HEADS,
+    HEADS_KV,
+    HEAD_DIM,
+    HEAD_DIM_V,
+    ROPE_CHANNELS,
+    ROPE_PART,
+    ROPE_BASE,
+    NORM_RMS,
+    NORM_LAYER,
+    SCALE,
+    DISTANCE,
+    FACTOR,
+    ORIGINAL,
+    LOW,
+    HIGH,
+    FAST,
+    SLOW,
+    KEYS
+};
 static const char *const keys[KEYS][7] = {
     [HEADS] = {"%.attention.head_count", "num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads",
                "heads"},
@@ -31,6 +50,12 @@ static const char *const keys[KEYS][7] = {
     [NORM_LAYER] = {"%.attention.layer_norm_epsilon", "layer_norm_epsilon", "layer_norm_eps"},
     [SCALE] = {"%.attention.scale"},
     [DISTANCE] = {"relative_attention_max_distance"},
+    [FACTOR] = {"%.rope.scaling.factor", "factor"},
+    [ORIGINAL] = {"original_max_position_embeddings"},
+    [LOW] = {"low_freq_factor"},
+    [HIGH] = {"high_freq_factor"},
+    [FAST] = {"beta_fast"},
+    [SLOW] = {"beta_slow"},
 };
 
 static const char *text_of(const layer_work *w, const char *key)
@@ -83,6 +108,12 @@ static attn_status integer(const layer_work *w, int which, int64_t *value, attn_
 
 /* ---- config.json ---- */
 
+/* Members of these objects count as those of the whole. */
+static int is_part(const char *name)
+{
+    return strcmp(name, "rope_parameters") == 0 || strcmp(name, "rope_scaling") == 0 || strcmp(name, "text_config") == 0;
+}
+
 static attn_status add_members(layer_work *w, const cJSON *object, attn_error *error)
 {
     attn_status status = ATTN_OK;
@@ -90,12 +121,16 @@ static attn_status add_members(layer_work *w, const cJSON *object, attn_error *e
     cJSON_ArrayForEach(item, object)
     {
         if (status != ATTN_OK) break;
-        if (cJSON_IsObject(item)) status = add_members(w, item, error); /* rope_parameters */
-        else if (cJSON_IsString(item)) status = attn_archive_set_metadata(w->own, item->string, item->valuestring, error);
+        /* older files name the kind of a scaling so */
+        const char *name = object->string && strcmp(object->string, "rope_scaling") == 0 && strcmp(item->string, "type") == 0
+                               ? "rope_type"
+                               : item->string;
+        if (cJSON_IsObject(item) && is_part(name)) status = add_members(w, item, error);
+        else if (cJSON_IsString(item)) status = attn_archive_set_metadata(w->own, name, item->valuestring, error);
         else if (cJSON_IsNumber(item)) {
             char text[40];
             (void)snprintf(text, sizeof text, "%.17g", item->valuedouble);
-            status = attn_archive_set_metadata(w->own, item->string, text, error);
+            status = attn_archive_set_metadata(w->own, name, text, error);
         }
     }
     return status;
@@ -161,28 +196,6 @@ static attn_status read_architecture(layer_work *w, attn_error *error)
                    "the attention of architecture '%.20s' is not known (%s); --plain takes its weights alone", name, known);
 }
 
-/* ---- rotations for long sequences ---- */
-
-static attn_status read_scaling(layer_work *w, attn_error *error)
-{
-    const char *kind = text_of(w, "%.rope.scaling.type");
-    const attn_archive_tensor *factors = attn_archive_find(layer_weights_file(w), "rope_freqs.weight");
-    if (!kind) kind = text_of(w, "rope_type");
-    if (w->settings->plain) return ATTN_OK;
-    if (kind && strcmp(kind, "none") != 0 && strcmp(kind, "default") != 0)
-        return failure(error, ATTN_ERR_UNSUPPORTED,
-                       "rotations that are scaled (%.20s) are not computed; --plain leaves the scaling out", kind);
-    if (!factors || w->model.family.rope == FAMILY_NO_ROPE) return ATTN_OK;
-    const int64_t half = (w->model.rope_channels ? w->model.rope_channels : w->sizes.head_dim) / 2;
-    if (factors->dtype != ATTN_F32 || factors->rank != 1 || factors->shape[0] != half)
-        return failure(error, ATTN_ERR_SHAPE, "tensor 'rope_freqs.weight' is not f32 [%" PRId64 "]", half);
-    const double base = w->settings->rope_base > 0 ? w->settings->rope_base : w->model.rope_base > 0 ? w->model.rope_base : 10000;
-    w->frequencies = need_memory(half, sizeof *w->frequencies);
-    for (int64_t i = 0; i < half; i++)
-        w->frequencies[i] = pow(base, -(double)i / (double)half) / (double)((const float *)factors->data)[i];
-    return ATTN_OK;
-}
-
 /* ---- together ---- */
 
 attn_status layer_read_model(layer_work *w, attn_error *error)
@@ -201,6 +214,11 @@ attn_status layer_read_model(layer_work *w, attn_error *error)
     if (status == ATTN_OK) status = number(w, NORM_LAYER, &m->layer_epsilon, error);
     if (status == ATTN_OK) status = number(w, SCALE, &m->scale, error);
     if (status == ATTN_OK) status = integer(w, DISTANCE, &m->max_distance, error);
+    m->scaling = text_of(w, "%.rope.scaling.type");
+    if (!m->scaling) m->scaling = text_of(w, "rope_type");
+    double *const scalings[] = {&m->factor, &m->original, &m->low, &m->high, &m->fast, &m->slow};
+    for (int n = 0; n < (int)(sizeof scalings / sizeof *scalings) && status == ATTN_OK; n++)
+        status = number(w, FACTOR + n, scalings[n], error);
     m->rope_part = part;
     return status;
 }
@@ -238,27 +256,5 @@ attn_status layer_apply_model(layer_work *w, problem_spec *spec, attn_error *err
         (void)snprintf(text, sizeof text, "%sbuckets of T5 up to distance %" PRId64, decoder ? "causal, " : "", spec->t5_distance);
         layer_tell(w, text);
     }
-    if (f->rope == FAMILY_NO_ROPE && !spec->rope) return ATTN_OK;
-    if (!m->rope_channels && m->rope_part > 0) m->rope_channels = (int64_t)(m->rope_part * (double)w->sizes.head_dim);
-    if (s->rope_channels) m->rope_channels = s->rope_channels;
-    if (f->rope_in_part && !m->rope_channels)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "%s models rotate a part of the channels; --rope-channels=N or --config=config.json tells how many",
-                       w->match.family->name);
-    w->rope = (attn_rope){.struct_size = sizeof w->rope,
-                          .pairs = s->rope_pairs_given        ? s->rope_pairs
-                                   : f->rope == FAMILY_HALVES ? ATTN_ROPE_PAIRS_HALVES
-                                                              : ATTN_ROPE_PAIRS_INTERLEAVED,
-                          .dim_rotary = m->rope_channels,
-                          .base = s->rope_base > 0 ? s->rope_base : m->rope_base};
-    const attn_status status = read_scaling(w, error);
-    w->rope.frequencies = w->frequencies;
-    if (f->rope == FAMILY_NO_ROPE || spec->rope) return status;
-    spec->rope = 1;
-    char channels[40] = "";
-    if (m->rope_channels) (void)snprintf(channels, sizeof channels, " of %" PRId64 " channels", m->rope_channels);
-    (void)snprintf(text, sizeof text, "rope %s%s, base %g%s", w->rope.pairs == ATTN_ROPE_PAIRS_HALVES ? "halves" : "interleaved",
-                   channels, w->rope.base > 0 ? w->rope.base : 10000, w->frequencies ? ", rope_freqs.weight" : "");
-    layer_tell(w, text);
-    return status;
+    return layer_apply_rope(w, spec, error);
 }

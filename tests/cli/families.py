@@ -384,6 +384,18 @@ def config_and_norm():
     check("  told", info["applied"] == "causal, rope halves, base 70, rms norm of x, epsilon 0.5", info["applied"])
     out, info = run(tensors, "--config=config.json")
     check("  without --norm", far(out["y"].numbers, expected(BARE, x.rows(), **model)) < BOUND and info["unused"] == [prefix + "input_layernorm.weight"], info["unused"])
+    # Llama 3.1's: wavelengths above 4 / low are divided by the factor, below 4 / high kept, between them mixed
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 40}
+    frequencies = [500.0 ** (-2 * i / BARE.dim) for i in range(BARE.dim // 2)]
+    smooth = [min(1.0, max(0.0, (40 * f / (2 * math.pi) - 1) / 3)) for f in frequencies]
+    factors = [1 / ((1 - s) / 8 + s) for s in smooth]
+    for key, kind, of in (("rope_parameters", "llama3", factors), ("rope_scaling", "linear", [8.0, 8.0])):
+        with open("config.json", "w") as file:
+            word = "rope_type" if key == "rope_parameters" else "type"
+            json.dump({"num_attention_heads": 4, "rope_theta": 500.0, key: {**scaling, "rope_type": None, word: kind}, "vision_config": {"num_attention_heads": 3}}, file)
+        out, info = run(tensors, "--config=config.json")
+        d = far(out["y"].numbers, expected(BARE, x.rows(), causal=True, rope={**ROPE, "base": 500.0, "factors": of}))
+        check(f"rotations scaled by {kind}", d < BOUND and info["applied"].endswith(f"scaled by {kind}") and len(set(factors)) == 2, (d, info["applied"]))
     centred = []
     for row in x.rows():
         mean = sum(row) / E
@@ -396,7 +408,7 @@ def config_and_norm():
     done = subprocess.run([ATTN, "layer", "in.safetensors", "-o", "out.safetensors"], capture_output=True, text=True)
     check("heads of the metadata", done.returncode == 0 and far(load("out.safetensors")[0]["y"].numbers, expected(FULL, x.rows())) < BOUND, done.stderr)
     for text, words, status, say in (
-        ('{"num_attention_heads": 4, "rope_scaling": {"rope_type": "yarn"}}', [], 3, "rotations that are scaled (yarn) are not computed; --plain leaves the scaling out"),
+        ('{"num_attention_heads": 4, "rope_scaling": {"rope_type": "longrope"}}', [], 3, "rotations that are scaled (longrope) are not computed; --plain leaves the scaling out"),
         ('{"num_attention_heads": 0}', [], 2, "metadata 'num_attention_heads' is '0', which no layer has"),
         ('{"num_attention_heads": 4.5}', [], 2, "metadata '%.attention.head_count' is 4.5, not an integer"),
         ("[4]", [], 2, "config.json: expected a JSON object, such as a config.json"),
