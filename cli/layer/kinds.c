@@ -175,7 +175,8 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
     w->width = output;
     w->rotates = rotary > 0;
     w->latent_weights.struct_size = sizeof w->latent_weights;
-    return attn_latent_load(m, layer_weights_file(w), prefix_of(w), &w->latent_weights, error);
+    status = layer_convert_weights(w, error);
+    return status == ATTN_OK ? attn_latent_load(m, w->converted, prefix_of(w), &w->latent_weights, error) : status;
 }
 
 static attn_status latent_count(layer_work *w, int64_t batch, int64_t len_q, int64_t len_kv, attn_error *error)
@@ -244,9 +245,8 @@ static attn_status module_load(layer_work *w, attn_score_kind score, int rotated
                                .dim_output = output,
                                .attention = &w->attention};
     w->module_weights.struct_size = sizeof w->module_weights;
-    if (status == ATTN_OK)
-        status = native ? attn_seq2seq_load(&w->module, layer_weights_file(w), prefix_of(w), &w->module_weights, error)
-                        : layer_bind_module(w, error);
+    if (status == ATTN_OK) status = native ? layer_convert_weights(w, error) : layer_bind_module(w, error);
+    if (status == ATTN_OK && native) status = attn_seq2seq_load(&w->module, w->converted, prefix_of(w), &w->module_weights, error);
     w->width = w->module.dim_output ? w->module.dim_output : layer_width(w->context);
     return status;
 }

@@ -331,6 +331,7 @@ int attn_cmd_layer(int argc, char **argv)
     attn_archive_destroy(w.out);
     attn_archive_destroy(w.weights_file);
     attn_archive_destroy(w.file);
+    attn_archive_destroy(w.converted);
     attn_archive_destroy(w.own);
     match_free(&w.match);
     free(w.frequencies);

@@ -52,7 +52,8 @@ typedef struct layer_sizes {
 typedef struct layer_work {
     const layer_settings *settings;
     attn_archive *file, *weights_file, *out;
-    attn_archive *own; /* tensors that are made from those of the files, and the metadata of --config */
+    attn_archive *own;       /* tensors that are made from those of the files, and the metadata of --config */
+    attn_archive *converted; /* weights that the kind reads itself, in the type of x; NULL: none */
     layer_match match;
     layer_model model;
     layer_sizes sizes;
@@ -114,6 +115,8 @@ attn_status layer_find_sizes(layer_work *w, const problem_spec *spec, attn_error
 attn_status layer_check_weight(const attn_archive_tensor *t, int rank, const int64_t *shape, attn_error *error);
 /* The numbers of a tensor in the type of x; only 16-bit ones are converted.  No NaN. */
 attn_status layer_weight_numbers(const layer_work *w, const attn_archive_tensor *t, const char **data, attn_error *error);
+/* Fills w->converted. */
+attn_status layer_convert_weights(layer_work *w, attn_error *error);
 /* Fills w->weights for w->layer. */
 attn_status layer_bind_weights(layer_work *w, attn_error *error);
 /* The channels of y after the output projection. */

@@ -51,8 +51,11 @@ static int is_used(const void *work, const attn_archive_tensor *t)
                {&w->weights.query, sizeof w->weights - offsetof(attn_layer_weights, query)},
                {&w->latent_weights.query_down, sizeof w->latent_weights - offsetof(attn_latent_weights, query_down)},
                {&w->module_weights.w, sizeof w->module_weights - offsetof(attn_seq2seq_weights, w)}};
-    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
-        if (slots_have(all[n].first, (int)(all[n].bytes / sizeof(attn_input)), t)) return 1;
+    const attn_archive_tensor *copy = w->converted ? attn_archive_find(w->own, t->name) : NULL; /* of 16-bit numbers */
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
+        const int count = (int)(all[n].bytes / sizeof(attn_input));
+        if (slots_have(all[n].first, count, t) || (copy && slots_have(all[n].first, count, copy))) return 1;
+    }
     for (int i = 0; i < LAYER_INDICES; i++)
         if (w->index_from[i] == t) return 1;
     for (int r = 0; r < WEIGHT_ROLES; r++)

@@ -109,28 +109,54 @@ attn_status layer_check_weight(const attn_archive_tensor *t, int rank, const int
                    shape_text(actual, t->rank, t->shape), shape_text(expected, rank, shape));
 }
 
+/* The numbers in the type of x, a copy if the tensor has 16 bits. */
+static attn_status convert(const layer_work *w, const attn_archive_tensor *t, const char **data, attn_error *error)
+{
+    const attn_dtype to = w->x->dtype;
+    const int64_t count = (int64_t)(t->bytes / attn_dtype_size(t->dtype));
+    const attn_archive_tensor *made = attn_archive_find(w->own, t->name);
+    void *copy = NULL;
+    *data = t->data;
+    if (t->dtype != ATTN_F16 && t->dtype != ATTN_BF16) return ATTN_OK;
+    if (made) *data = made->data;
+    if (made) return ATTN_OK;
+    attn_status status = attn_archive_allocate(w->own, t->name, to, t->rank, t->shape, &copy, error);
+    if (status == ATTN_OK && count) status = attn_convert(count, t->data, t->dtype, copy, to, error);
+    *data = copy;
+    return status;
+}
+
 attn_status layer_weight_numbers(const layer_work *w, const attn_archive_tensor *t, const char **data, attn_error *error)
 {
     const attn_dtype to = w->x->dtype;
     const int64_t count = (int64_t)(t->bytes / attn_dtype_size(t->dtype));
-    const void *numbers = t->data;
-    if (t->dtype == ATTN_F16 || t->dtype == ATTN_BF16) {
-        const attn_archive_tensor *made = attn_archive_find(w->own, t->name);
-        void *copy = NULL;
-        attn_status status = made ? ATTN_OK : attn_archive_allocate(w->own, t->name, to, t->rank, t->shape, &copy, error);
-        if (status == ATTN_OK && !made && count) status = attn_convert(count, t->data, t->dtype, copy, to, error);
-        if (status != ATTN_OK) return status;
-        numbers = made ? made->data : copy;
-    } else if (t->dtype != to) {
+    if (t->dtype != to && t->dtype != ATTN_F16 && t->dtype != ATTN_BF16)
         return failure(error, ATTN_ERR_UNSUPPORTED, "layer: tensor '%.120s' is %s; the layer is %s", t->name,
                        attn_dtype_name(t->dtype), attn_dtype_name(to));
-    }
-    for (int64_t i = 0; i < count; i++) {
-        const double x = to == ATTN_F64 ? ((const double *)numbers)[i] : (double)((const float *)numbers)[i];
+    const attn_status status = convert(w, t, data, error);
+    for (int64_t i = 0; i < count && status == ATTN_OK; i++) {
+        const double x =
+            to == ATTN_F64 ? ((const double *)(const void *)*data)[i] : (double)((const float *)(const void *)*data)[i];
         if (x != x) return failure(error, ATTN_ERR_ARGUMENT, "layer: tensor '%.120s' has a NaN at element %" PRId64, t->name, i);
     }
-    *data = numbers;
-    return ATTN_OK;
+    return status;
+}
+
+attn_status layer_convert_weights(layer_work *w, attn_error *error)
+{
+    const attn_archive *file = layer_weights_file(w);
+    const size_t length = strlen(w->match.root);
+    attn_status status = attn_archive_create(&w->converted, error);
+    for (int64_t k = 0; k < attn_archive_count(file) && status == ATTN_OK; k++) {
+        const attn_archive_tensor *t = attn_archive_at(file, k);
+        const int half = t->dtype == ATTN_F16 || t->dtype == ATTN_BF16;
+        const char *data = t->data;
+        if (strncmp(t->name, w->match.root, length) != 0) continue;
+        if (half) status = convert(w, t, &data, error);
+        if (status == ATTN_OK)
+            status = attn_archive_add(w->converted, t->name, half ? w->x->dtype : t->dtype, t->rank, t->shape, data, error);
+    }
+    return status;
 }
 
 /* A matrix of its own: [out, in], its transpose, or [head, model, channel] ([head, channel, model] of an output). */

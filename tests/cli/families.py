@@ -368,6 +368,15 @@ def halves():
     save("f64.safetensors", exact)
     y = [run({"x": x}, "--heads=4", f"--weights-file={name}.safetensors")[0]["y"].numbers for name in ("f16", "f64")]
     check("weights of f16 with x of f64", y[0] == y[1], far(*y))
+    for i, (weights, given, words) in enumerate(((layer.LATENT, {"x": tensor(N, layer.E)}, ["--heads=2", "--causal"]),
+                                                 (layer.ADDITIVE, {"x": tensor(N, layer.STATE), "context": tensor(M, layer.MEMORY)}, []))):
+        exact = {"model.layers.3.self_attn." + n: Tensor(t.shape, [round(a * 16) / 16 for a in t.numbers]) for n, t in weights.items()}
+        layer.tensor_file.write("f16.safetensors", {n: ("F16", t.shape, t.numbers) for n, t in exact.items()})
+        save("f64.safetensors", exact)
+        out = [run(given, *words, f"--weights-file={name}.safetensors") for name in ("f16", "f64")]
+        y, info = [o[0]["y"].numbers for o in out], out[0][1]
+        check(f"  of a layer of kind {info['kind']}", y[0] == y[1] and {t["name"] for t in info["used"]} == {*exact, *given}, info)
+        check("  under a prefix", info["prefix"] == "model.layers.3.self_attn." and len(y[0]), info["prefix"])
 
 
 def config_and_norm():
