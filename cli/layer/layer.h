@@ -106,11 +106,21 @@ struct layer_kind {
 extern const char layer_kind_names[]; /* "multi-head, latent, ..." */
 const layer_kind *layer_kind_named(const char *name);
 
-/* ---- weights.c ---- */
+/* ---- sizes.c ---- */
 /* The file that has the weights. */
 static inline const attn_archive *layer_weights_file(const layer_work *w) { return w->weights_file ? w->weights_file : w->file; }
 /* Fills w->sizes; heads are 0 if nothing tells how many there are. */
 attn_status layer_find_sizes(layer_work *w, const problem_spec *spec, attn_error *error);
+/* The channels of y after the output projection. */
+int64_t layer_output_width(const layer_work *w);
+/* 1 if matrices are [in, out]. */
+int layer_is_transposed(const layer_work *w);
+/* The axis of the heads of a matrix with three axes; the other of the first two is that of the model, of an output the channels. */
+int layer_head_axis(const layer_work *w, int to_model);
+/* The table [buckets, heads] of biases by distance; T5 keeps that of a stack in its first block. */
+const attn_archive_tensor *layer_table(const layer_work *w);
+
+/* ---- weights.c ---- */
 /* ATTN_ERR_SHAPE if the tensor has another shape. */
 attn_status layer_check_weight(const attn_archive_tensor *t, int rank, const int64_t *shape, attn_error *error);
 /* The numbers of a tensor in the type of x; only 16-bit ones are converted.  No NaN. */
@@ -119,8 +129,6 @@ attn_status layer_weight_numbers(const layer_work *w, const attn_archive_tensor 
 attn_status layer_convert_weights(layer_work *w, attn_error *error);
 /* Fills w->weights for w->layer. */
 attn_status layer_bind_weights(layer_work *w, attn_error *error);
-/* The channels of y after the output projection. */
-int64_t layer_output_width(const layer_work *w);
 /* Fills w->table. */
 attn_status layer_place_table(layer_work *w, attn_error *error);
 
@@ -129,8 +137,6 @@ attn_status layer_place_table(layer_work *w, attn_error *error);
 attn_status layer_bind_module(layer_work *w, attn_error *error);
 
 /* ---- model.c ---- */
-/* Adds to the list of what is computed beside the weights. */
-void layer_tell(layer_work *w, const char *what);
 /* Fills w->model. */
 attn_status layer_read_model(layer_work *w, attn_error *error);
 /* Adds to the flags what the model computes beside its weights. */
@@ -172,6 +178,8 @@ attn_status layer_check_qkv(const layer_work *w, attn_error *error);
 /* Adds q, k and v, as the attention of the layer reads them, and the tensors of its options. */
 attn_status layer_add_qkv(layer_work *w, attn_error *error);
 /* ---- report.c ---- */
+/* Adds to the list of what is computed beside the weights. */
+void layer_tell(layer_work *w, const char *what);
 /* The JSON of --json, and the lines on a terminal; differences are those of --compare. */
 char *layer_compose(const layer_work *w, const char *path, double seconds, const difference *list, int count);
 void layer_print(const layer_work *w, const char *path, double seconds, const difference *list, int count,

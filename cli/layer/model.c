@@ -223,12 +223,6 @@ attn_status layer_read_model(layer_work *w, attn_error *error)
     return status;
 }
 
-void layer_tell(layer_work *w, const char *what)
-{
-    const size_t used = strlen(w->model.applied);
-    (void)snprintf(w->model.applied + used, sizeof w->model.applied - used, "%s%s", used ? ", " : "", what);
-}
-
 attn_status layer_apply_model(layer_work *w, problem_spec *spec, attn_error *error)
 {
     layer_model *m = &w->model;

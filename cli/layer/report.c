@@ -3,11 +3,18 @@
  * report.c - what `attn layer` says about its work: the tensors it read, the family of their names, what it wrote. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/input/listed.h"
 #include "layer.h"
 #include "testing/text/json.h"
 #include "testing/text/shown.h"
+
+void layer_tell(layer_work *w, const char *what)
+{
+    const size_t used = strlen(w->model.applied);
+    (void)snprintf(w->model.applied + used, sizeof w->model.applied - used, "%s%s", used ? ", " : "", what);
+}
 
 /* 1 if one of `count` slots points into the tensor. */
 static int slots_have(const attn_input *slots, int count, const attn_archive_tensor *t)
