@@ -218,7 +218,7 @@ void family_print(void)
         if (f->native) continue;
         while (!f->names[first[begin]]) begin++;
         while (end < 2 && !f->names[last[end]]) end++;
-        printf("  %-16s", f->name);
+        printf("  %-18s", f->name);
         print_name(f->names[first[begin]], "");
         if (last[end] != first[begin]) print_name(f->names[last[end]], " ... ");
         const family_model *m = &f->model;

@@ -153,9 +153,10 @@ attn_status layer_norm_input(layer_work *w, attn_error *error);
 attn_status layer_norm_heads(layer_work *w, attn_error *error);
 
 /* ---- tokens.c ---- */
+extern const char layer_x_of_tokens[]; /* what x is with --tokens */
 /* Makes x from --tokens. */
 attn_status layer_embed_tokens(layer_work *w, attn_error *error);
-/* Adds their words to the output's metadata. */
+/* Adds their words, and what x is, to the output's metadata. */
 attn_status layer_name_tokens(const layer_work *w, attn_error *error);
 
 /* ---- input.c ---- */

@@ -76,6 +76,7 @@ static void compose_family(cJSON *object, const layer_work *w)
     json_text(object, "family", w->match.family->name);
     json_text(object, "prefix", w->match.root);
     json_text(object, "applied", w->model.applied);
+    if (w->embedding) json_text(object, "x", layer_x_of_tokens);
     if (w->sizes.heads_kv) {
         json_int(object, "heads", w->sizes.heads);
         json_int(object, "heads_kv", w->sizes.heads_kv);
@@ -128,8 +129,8 @@ static void print_family(const layer_work *w)
                w->sizes.heads_kv);
     printf("%s%s\n", *w->model.applied ? "; " : "", w->model.applied);
     if (w->embedding)
-        printf("x       the embeddings of %" PRId64 " tokens, the input of the first layer%s\n", w->id_count,
-               w->settings->layer > 0 ? "; that of this layer is the output of the one before it" : "");
+        printf("x       %s%s\n", layer_x_of_tokens,
+               w->settings->layer > 0 ? "; this one gets the output of the layer before it" : "");
 }
 
 /* Their names, or of a whole model their number. */

@@ -13,6 +13,8 @@
 #include "testing/text/json.h"
 #include "testing/text/nearest.h"
 
+const char layer_x_of_tokens[] = "the embeddings of tokens, which the first layer of the model gets";
+
 static const char embeddings[] =
     "token_embd.weight|model.embed_tokens.weight|embed_tokens.weight|transformer.wte.weight|wte.weight|"
     "gpt_neox.embed_in.weight|shared.weight|tok_embeddings.weight",
@@ -167,7 +169,8 @@ attn_status layer_name_tokens(const layer_work *w, attn_error *error)
         cJSON_AddItemToArray(list, cJSON_CreateString(word && *word ? word : number));
     }
     char *text = cJSON_PrintUnformatted(list);
-    const attn_status status = attn_archive_set_metadata(w->out, "tokens", text, error);
+    attn_status status = attn_archive_set_metadata(w->out, "tokens", text, error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(w->out, "x", layer_x_of_tokens, error);
     cJSON_free(text);
     cJSON_Delete(list);
     attn_metadata_list_destroy(words);

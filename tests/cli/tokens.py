@@ -106,6 +106,8 @@ def llama():
     check("  sizes are those of the metadata", (info["heads"], info["heads_kv"], info["head_dim"]) == (HEADS, KV, DIM), info)
     check("  what was read is told", not info["unused"] and {t["name"] for t in info["used"]} == {"token_embd.weight", *(f"blk.1.attn_{n}.weight" for n in ("q", "k", "v", "output", "norm"))}, info["used"])
     check("  tokens are named, and the vocabulary is left", json.loads(metadata["tokens"]) == ["the", "cat", "sat", "on", "mat"] and "tokenizer.ggml.tokens" not in metadata, metadata)
+    said = "the embeddings of tokens, which the first layer of the model gets"
+    check("  and what x is", info["x"] == metadata["x"] == said, (info["x"], metadata))
     for text in ("the cat sat on mat", "the, cat, sat, on, mat", "1 2 3 4 7"):
         check(f"  '{text}' are the same tokens", run("--layer=1", f"--tokens={text}")[0] == got)
     check("  --plain has no norm, mask or rotation", far(run("--layer=1", "--tokens=1,2,3,4,7", "--plain")[0], families.expected(layers[1], x)) < BOUND)
