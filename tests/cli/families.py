@@ -14,6 +14,7 @@ import sys
 
 import layer
 from layer import ATTN, BOUND, Tensor, far, load, run, save, softmax, tensor, times
+from on_terminal import on_terminal
 from tap import check, finish, run_in_folder
 
 E, N, M = 12, 5, 4
@@ -432,11 +433,23 @@ def config_and_norm():
     check("  no norm", message.endswith("--norm: the file has no norm beside the weights of this layer"), message)
 
 
+def told():
+    """On a terminal: the family, where it is, and what was applied; names of a file cannot control the terminal."""
+    prefix = "model\x9b.layers.0."
+    save("in.safetensors", {"x": tensor(N, E), **separate(BARE, prefix, *(f"self_attn.{n}_proj" for n in "qkvo")), **{f"other.{i}": tensor(1) for i in range(13)}})
+    status, text = on_terminal([ATTN, "layer", "in.safetensors", "-o", "out.safetensors", "--heads=4"])
+    text = text.decode("utf-8", "replace").replace("\r", "")
+    check("the summary names the family", status == 0 and "family  llama at model?.layers.0.: 4 heads of 4 channels, 2 of keys and values; causal, rope halves, base 10000\n" in text, text)
+    check("  and how much of a model is left", "unused  13 other tensors\n" in text, text)
+    message = fails({"x": tensor(N, E), **separate(FULL, "a\x9b.", "W_q", "W_k", "W_v", "W_o"), **separate(FULL, "b.", "W_q", "W_k", "W_v", "W_o")}, "--heads=4")
+    check("  errors are as safe", message.endswith("chooses one: 'a?.', 'b.'"), message)
+
+
 def test():
     if subprocess.run([ATTN, "layer", "--help"], capture_output=True).returncode:
         print("skipped: built without libattn_layers")
         return 77
-    for part in (families, norms_of_heads, t5, modules, own_names, which_layer, inputs, dropped, halves, config_and_norm):
+    for part in (families, norms_of_heads, t5, modules, own_names, which_layer, inputs, dropped, halves, config_and_norm, told):
         part()
     return finish()
 
