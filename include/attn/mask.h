@@ -79,7 +79,8 @@ ATTN_API attn_pattern attn_pattern_columns(int64_t stride);
 /* |p_i - j| <= radius * dilation and p_i mod dilation = j mod dilation: 2 radius + 1 keys, dilation apart. */
 ATTN_API attn_pattern attn_pattern_dilated(int64_t radius, int64_t dilation);
 /* floor(j / stride) = floor(p_i / stride) or j mod stride >= stride - columns (Child et al. 2019, "Sparse Transformers", section
- * 4.3, without causality). */
+ * 4.3, without causality).  As fields, lists of blocks of `stride` queries; in a set with attn_pattern_causal_bottom_right only if
+ * len_kv - len_q is a multiple of the stride. */
 ATTN_API attn_pattern attn_pattern_fixed(int64_t stride, int64_t columns);
 
 /* |p_i - j| <= floor(width / 2) or j < global or 0 <= p_i < global (Beltagy et al. 2020, "Longformer"). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * blocks.c - block masks as lists: from a map, or BigBird's with its random blocks. */
+ * blocks.c - block masks as lists: from a map, BigBird's with its random blocks, and fixed ones. */
 #include <stdlib.h>
 
 #include "set.h"
@@ -83,6 +83,45 @@ int attn_block_lists_make(block_lists *l, const attn_pattern *p, int64_t len_q, 
     }
     free(marked);
     return l->columns != NULL;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
+
+/* Blocks of row n of a fixed pattern: all of its own stride, the last `columns` of each other one.  Counts them; also writes them
+ * unless `to` is NULL. */
+static int64_t walk_fixed(const block_lists *l, int64_t own, int64_t of_stride, int64_t columns, int64_t *to)
+{
+    int64_t entries = 0;
+    for (int64_t m = 0; m * of_stride < l->count_kv; m++)
+        for (int64_t k = m == own ? 0 : of_stride - columns; k < of_stride && m * of_stride + k < l->count_kv; k++, entries++)
+            if (to) to[entries] = m * of_stride + k;
+    return entries;
+}
+
+/* More entries than this would be more memory than a matrix of many a problem. */
+static const double MAX_FIXED_ENTRIES = 1 << 28;
+
+int attn_block_lists_make_fixed(block_lists *l, const attn_pattern *p, int64_t offset, int64_t len_q, int64_t len_kv)
+{
+    const int64_t stride = p->size[0], unit = common_divisor(stride, p->size[1]), of_stride = stride / unit;
+    const double rows = (double)len_q / (double)stride + 1, strides = (double)len_kv / (double)stride + 1;
+    if (offset % stride || rows * ((double)of_stride + strides * (double)(p->size[1] / unit)) > MAX_FIXED_ENTRIES) return 1;
+    l->block_q = stride;
+    l->block_kv = unit;
+    l->count_q = ceil_div(len_q, stride);
+    l->count_kv = ceil_div(len_kv, unit);
+    int64_t entries = 0;
+    for (int64_t n = 0; n < l->count_q; n++) entries += walk_fixed(l, n + offset / stride, of_stride, p->size[1] / unit, NULL);
+    l->rows = allocate(l->count_q, sizeof *l->rows);
+    l->columns = allocate(entries, sizeof *l->columns);
+    if (!l->rows || !l->columns) return 0;
+    entries = 0;
+    for (int64_t n = 0; n < l->count_q; n++) {
+        l->rows[n] = entries;
+        entries += walk_fixed(l, n + offset / stride, of_stride, p->size[1] / unit, l->columns + entries);
+    }
+    l->rows[l->count_q] = entries;
+    return 1;
 }
 
 void attn_block_lists_free(block_lists *l)

@@ -195,7 +195,7 @@ static int add_rule(attn_pattern_set *set, const rule *r, int *fits)
         *fits = add_window(set, size[0] * size[1], size[0] * size[1]) && add_dilation(set, size[1]);
         break;
     case ATTN_PATTERN_FIXED:
-        *fits = 0;
+        *fits = r->blocks.rows && add_lists(set, &r->blocks);
         break;
     case ATTN_PATTERN_GLOBAL_LOCAL:
         *fits = add_global_local(set, size[0], size[1]);

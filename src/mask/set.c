@@ -89,9 +89,10 @@ static int64_t *number_documents(const int64_t *lengths, int64_t count, int64_t 
     return numbers;
 }
 
-static int prepare(rule *r, int64_t len_q, int64_t len_kv)
+static int prepare(rule *r, int64_t offset, int64_t len_q, int64_t len_kv)
 {
     const attn_pattern *p = &r->pattern;
+    if (p->kind == ATTN_PATTERN_FIXED) return attn_block_lists_make_fixed(&r->blocks, p, offset, len_q, len_kv);
     if (p->kind == ATTN_PATTERN_BIGBIRD || p->kind == ATTN_PATTERN_BLOCK_MAP)
         return attn_block_lists_make(&r->blocks, p, len_q, len_kv);
     if (p->kind != ATTN_PATTERN_DOCUMENTS) return 1;
@@ -122,15 +123,13 @@ attn_status attn_pattern_set_create(attn_pattern_set **out, int64_t len_q, int64
     } else {
         free(rules);
     }
+    for (int64_t k = 0; k < count && complete; k++) set->bottom_right |= patterns[k].kind == ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT;
+    if (complete) set->offset = set->bottom_right ? len_kv - len_q : 0;
     for (int64_t k = 0; k < count && complete; k++) {
         rules[k].pattern = patterns[k];
-        complete = prepare(&rules[k], len_q, len_kv);
-        set->bottom_right |= patterns[k].kind == ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT;
+        complete = prepare(&rules[k], set->offset, len_q, len_kv);
     }
-    if (complete) {
-        set->offset = set->bottom_right ? len_kv - len_q : 0;
-        complete = attn_pattern_set_fuse(set);
-    }
+    if (complete) complete = attn_pattern_set_fuse(set);
     if (!complete) attn_pattern_set_destroy(set);
     CHECK(complete, ATTN_ERR_MEMORY, "cannot allocate a set of %" PRId64 " patterns", count);
     *out = set;

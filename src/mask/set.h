@@ -15,7 +15,7 @@ typedef struct block_lists {
 typedef struct rule {
     attn_pattern pattern;
     int64_t *document_q, *document_kv; /* the document number of each query and key, -1 after the last document */
-    block_lists blocks;                /* BIGBIRD and BLOCK_MAP */
+    block_lists blocks;                /* BIGBIRD and BLOCK_MAP; FIXED, without rows if lists cannot express it */
 } rule;
 
 struct attn_pattern_set {
@@ -36,6 +36,9 @@ int attn_rule_sees(const attn_pattern_set *set, const rule *r, int64_t i, int64_
 
 /* The lists of a BIGBIRD or BLOCK_MAP pattern; returns 0 if memory is short. */
 int attn_block_lists_make(block_lists *lists, const attn_pattern *pattern, int64_t len_q, int64_t len_kv);
+/* The lists of a FIXED pattern whose first query has the position of key `offset`; left empty if its blocks of queries do not begin
+ * at a multiple of the stride, or would be too many.  Returns 0 if memory is short. */
+int attn_block_lists_make_fixed(block_lists *lists, const attn_pattern *pattern, int64_t offset, int64_t len_q, int64_t len_kv);
 void attn_block_lists_free(block_lists *lists);
 /* 1 if row n has block k. */
 int attn_block_lists_has(const block_lists *lists, int64_t n, int64_t k);

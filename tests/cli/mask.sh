@@ -30,7 +30,8 @@ printed "count" '^count     10 of 16 pairs$' mask causal -n 4
 printed "sparsity" '^sparsity  37\.50 %$' mask causal -n 4
 printed "queries that see nothing" '^empty     2 queries see no key$' mask lengths/2/3 -n 4
 printed "tiles" '^tiles     12 of 16 skipped \(75\.00 %\), of 2 queries x 2 keys$' mask diagonal/2 -n 8 --tile-q 2 --tile-kv 2
-printed "a mask that needs a matrix" '^fused     no: attention needs it as a matrix of 8 x 8; -o writes one$' mask fixed/4/1 -n 8
+printed "a mask of blocks and columns" '^fused     yes: attention walks the tiles that are left$' mask fixed/4/1 -n 8
+printed "a mask that needs a matrix" '^fused     no: attention needs it as a matrix of 7 x 8; -o writes one$' mask bottom-right fixed/4/1 -n 7 -m 8
 "$ATTN" mask causal -n 300 >out.txt
 ok "a large one is not printed" same "$(grep -c '#' out.txt)" 0
 ok "but on request" same "$(rows causal -n 300 --text | wc -l | tr -d ' ')" 300

@@ -187,7 +187,7 @@ static void test_rejected(void **state)
     rejected(&bottom_right, 1, 7, ATTN_ERR_ARGUMENT,
              "causal bottom-right depends on the lengths of each batch entry; set mask.align instead");
     rejected(&causal, 1, 11, ATTN_ERR_ARGUMENT, "the patterns are for 8 x 9 and the problem has 7 queries and 9 keys");
-    const attn_pattern fixed[] = {attn_pattern_causal(), attn_pattern_fixed(3, 1)};
+    const attn_pattern fixed[] = {attn_pattern_causal_bottom_right(), attn_pattern_fixed(3, 1)}; /* of 8 x 9 */
     rejected(fixed, 2, -1, ATTN_ERR_UNSUPPORTED,
              "pattern 2 (fixed) needs a mask of len_q x len_kv in this set; attn_pattern_set_fill makes one for the tensor mask");
     const attn_pattern lifted[] = {attn_pattern_global_local(3, 1), attn_pattern_radius(1)};

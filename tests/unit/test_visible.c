@@ -123,8 +123,13 @@ static void compare(const attn_visibility *s, int exact)
         int64_t count = 0;
         assert_true(0 <= seen.local.low && seen.local.low <= seen.local.high && seen.local.high <= s->len_kv);
         assert_true(seen.global.high == 0 || (seen.global.low < seen.global.high && seen.global.high < seen.local.low));
+        unsigned char all[KEYS], some[KEYS];
+        const int64_t from = i % KEYS, to = from + (KEYS - from) / 2;
+        attn_query_mark(s, &seen, i, 0, KEYS, all);
+        attn_query_mark(s, &seen, i, from, to, some);
+        for (int64_t j = from; j < to; j++) assert_int_equal(all[j], some[j - from]);
         for (int64_t j = 0; j < KEYS; j++) {
-            assert_int_equal(sees(s, i, j), attn_query_sees(s, &seen, i, j));
+            assert_int_equal(sees(s, i, j), all[j]);
             count += sees(s, i, j) && j >= seen.local.low;
         }
         assert_int_equal(attn_count_local(s, &seen, i), count);

@@ -50,8 +50,7 @@ static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_
     int64_t n = keys->high - keys->low;
     for (int64_t i = 0; i < tile->rows; i++) {
         attn_visible_keys seen = attn_keys_of_query(&task->visibility, tile->first + i);
-        for (int64_t j = 0; j < n; j++)
-            bytes[i * n + j] = (unsigned char)attn_query_sees(&task->visibility, &seen, tile->first + i, keys->low + j);
+        attn_query_mark(&task->visibility, &seen, tile->first + i, keys->low, keys->high, bytes + i * n);
     }
     const key_run all = whole_block(task, keys);
     keep_bytes(task, tile, &all);

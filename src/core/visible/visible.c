@@ -2,6 +2,8 @@
  * visible.c - causality, windows, lengths, ranges and global tokens as intervals of keys for each query. */
 #include "visible.h"
 
+#include <string.h>
+
 #include "../base/checked.h"
 #include "../base/names.h"
 
@@ -247,15 +249,31 @@ attn_visible_keys attn_keys_of_query(const attn_visibility *visibility, int64_t 
     return seen;
 }
 
-static int is_in(const attn_interval *keys, int64_t j) { return keys->low <= j && j < keys->high; }
-
-int attn_query_sees(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i, int64_t j)
+static void mark_interval(const attn_interval *keys, int64_t low, int64_t high, unsigned char *bytes)
 {
-    if (is_in(&seen->global, j)) return 1;
-    if (!is_in(&seen->local, j)) return 0;
-    int64_t position = position_of(visibility, i);
-    if (visibility->dilation == 1 || j < visibility->global_kv || is_global(visibility, position)) return 1;
-    return floor_mod(position, visibility->dilation) == j % visibility->dilation;
+    const int64_t from = attn_max(low, keys->low), end = attn_min(high, keys->high);
+    if (from < end) memset(bytes + (from - low), 1, (size_t)(end - from));
+}
+
+void attn_query_mark(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i, int64_t low, int64_t high,
+                     unsigned char *bytes)
+{
+    const int64_t position = position_of(visibility, i), step = visibility->dilation;
+    memset(bytes, 0, (size_t)(high - low));
+    mark_interval(&seen->global, low, high, bytes);
+    if (step == 1 || is_global(visibility, position)) {
+        mark_interval(&seen->local, low, high, bytes);
+        return;
+    }
+    const attn_interval global = {seen->local.low, attn_min(seen->local.high, visibility->global_kv)};
+    const int64_t from = attn_max(attn_max(low, seen->local.low), visibility->global_kv), end = attn_min(high, seen->local.high);
+    mark_interval(&global, low, high, bytes);
+    if (from >= end) return;
+    const int64_t rest = floor_mod(position, step) - from % step, first = rest < 0 ? rest + step : rest;
+    for (int64_t n = first; n < end - from; n += step) { /* (of from on, so that no sum overflows) */
+        bytes[from - low + n] = 1;
+        if (step >= end - from) break;
+    }
 }
 
 /* How many of 0 .. end-1 have this remainder. */

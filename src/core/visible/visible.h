@@ -95,8 +95,9 @@ int attn_has_entry(const attn_resolved *problem, const attn_args *args, int64_t 
 /* The keys that query i sees. */
 attn_visible_keys attn_keys_of_query(const attn_visibility *visibility, int64_t i);
 
-/* 1 if query i, whose intervals are `seen`, sees key j, by the dilation too. */
-int attn_query_sees(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i, int64_t j);
+/* bytes[j - low] = 1 if query i, whose intervals are `seen`, sees key j, by the dilation too, else 0: for keys low .. high-1. */
+void attn_query_mark(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i, int64_t low, int64_t high,
+                     unsigned char *bytes);
 
 /* How many keys of seen->local query i sees. */
 int64_t attn_count_local(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i);
