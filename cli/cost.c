@@ -11,6 +11,7 @@
 #include "cli/base/options.h"
 #include "cli/measure/work.h"
 #include "testing/problem/problem.h"
+#include "testing/problem/sparse.h"
 #include "testing/problem/tensors.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
@@ -98,7 +99,11 @@ static attn_status count_attention(cost_work *w, attn_error *error)
     if (problem_stored_dtype(&w->spec, TENSOR(v)) != p->dtype) p->v_dtype = tensors.v.dtype;
     p->k_scaled = tensors.k_scale.data != NULL && p->k_dtype != ATTN_I8;
     p->v_scaled = tensors.v_scale.data != NULL && p->v_dtype != ATTN_I8;
-    p->pairs = visible_pairs(&problem, NULL, NULL, NULL);
+    sparse_mask mask;
+    status = sparse_make(&mask, &w->spec, error);
+    if (status == ATTN_OK) status = sparse_put(&mask, &w->spec, 0, &problem, &tensors, error);
+    if (status == ATTN_OK) p->pairs = visible_pairs(&problem, &tensors, NULL, NULL, NULL);
+    sparse_free(&mask);
     const int64_t fast = w->settings->fast ? w->settings->fast : (int64_t)cpu.cache_l2;
     p->fast_elements = fast / (int64_t)attn_dtype_size(p->dtype ? p->dtype : ATTN_F32);
     p->features = w->settings->features, p->rank = w->settings->rank;

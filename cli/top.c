@@ -239,6 +239,7 @@ static void json_label(cJSON *object, const char *name, const char *label)
 static void print_json(const link_list *found, const attention_input *input, const labels *l)
 {
     cJSON *object = json_begin(), *tokens = json_list(object, "tokens"), *list = json_list(object, "links");
+    command_json_warnings(object);
     if (l->lists == 1) json_words_of(tokens, &l->list[0]);
     for (int64_t k = 0; l->lists > 1 && k < l->lists; k++) {
         cJSON *inner = cJSON_CreateArray();

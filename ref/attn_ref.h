@@ -101,6 +101,38 @@ int64_t ref_bucket(const ref_problem *p, int64_t d);
 /* 1 if query i of head h sees key j. */
 int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j);
 
+/* Masks by name: the letters A, B, ... of a name are its sizes. */
+typedef enum ref_pattern_kind {
+    REF_WINDOW,     /* A keys before the query, B after it; -1: no bound */
+    REF_SLIDING,    /* A keys that end with the query's own */
+    REF_RADIUS,     /* A keys on either side */
+    REF_LOCAL,      /* a window of width A around the query */
+    REF_DIAGONAL,   /* the same block of A */
+    REF_STRIDED,    /* distances that are multiples of A */
+    REF_COLUMNS,    /* keys 0, A, 2A ... */
+    REF_DILATED,    /* A keys on either side, B apart */
+    REF_FIXED,      /* the same block of A, and the last B keys of each block */
+    REF_LONGFORMER, /* a window of width A, and B global tokens */
+    REF_BIGBIRD,    /* blocks of A: a window of B, C global ones, D random ones */
+    REF_PREFIX,     /* keys up to the query, and the first A */
+    REF_LENGTHS,    /* the first A queries and B keys */
+    REF_DOCUMENTS   /* the same of `count` documents, one after the other */
+} ref_pattern_kind;
+
+typedef struct ref_pattern {
+    ref_pattern_kind kind;
+    int64_t size[4];
+    uint64_t seed; /* of REF_BIGBIRD */
+    int64_t count;
+    const int64_t *lengths;
+} ref_pattern;
+
+/* 1 if query i, whose position is that of key `position`, sees key j of `keys`. */
+int ref_pattern_shows(const ref_pattern *pattern, int64_t keys, int64_t i, int64_t j, int64_t position);
+
+/* Philox4x32-10, in place. */
+void ref_philox(uint64_t seed, uint32_t word[4]);
+
 /* O [B][Hq][Sq][Dv], lse [B][Hq][Sq], S (scores; -infinity where not visible) and P (weights) [B][Hq][Sq][Skv]; none NULL. */
 void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double *P);
 

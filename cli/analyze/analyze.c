@@ -385,6 +385,7 @@ static attn_status analyze(const char *path, const void *own, input_settings *in
         status = analyze_maps(&input, &l, &settings->maps, &grad_o, common, &file, error);
     if (status == ATTN_OK && common->json) {
         object = json_begin();
+        command_json_warnings(object);
         out.heads = json_list(object, "heads");
         out.layers = json_list(object, "layers");
     }

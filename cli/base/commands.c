@@ -4,10 +4,12 @@
 #include "commands.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "testing/text/failure.h"
+#include "testing/text/json.h"
 #include "testing/text/shown.h"
 
 static const char *program = "attn";
@@ -23,6 +25,34 @@ void command_begin(const char *name, int mute)
 const char *command_program(void) { return program; }
 
 const attn_error *command_unsaid(void) { return &unsaid; }
+
+enum { MOST_WARNINGS = 4, WARNING = 240 };
+static char warnings[MOST_WARNINGS][WARNING];
+static int warning_count;
+
+void command_warn(const char *format, ...)
+{
+    va_list values;
+    if (warning_count == MOST_WARNINGS) return;
+    va_start(values, format);
+    (void)vsnprintf(warnings[warning_count++], WARNING, format, values);
+    va_end(values);
+}
+
+void command_json_warnings(struct cJSON *object)
+{
+    cJSON *list = warning_count ? json_list(object, "warnings") : NULL;
+    for (int n = 0; n < warning_count; n++) cJSON_AddItemToArray(list, cJSON_CreateString(warnings[n]));
+}
+
+static void print_warnings(const char *command)
+{
+    for (int n = 0; n < warning_count && !is_mute; n++) {
+        fprintf(stderr, "%s %s: warning: ", program, command);
+        put_shown(stderr, warnings[n]);
+        fputc('\n', stderr);
+    }
+}
 
 static int exit_status(attn_status status)
 {
@@ -113,7 +143,9 @@ int command_fail(const char *command, const char *subject, const attn_error *err
 
 int command_end(attn_status status, const char *command, const char *subject, const attn_error *error)
 {
-    return status == ATTN_OK ? EXIT_DONE : command_fail(command, subject, error);
+    if (status != ATTN_OK) return command_fail(command, subject, error);
+    print_warnings(command);
+    return EXIT_DONE;
 }
 
 int command_fail_operand(const char *command, const char *operand)

@@ -3,7 +3,7 @@
  * commands.h - the commands of the attn program and what they return to the shell.
  *
  * Each receives only its own arguments (argv[0] is its name, such as "run"), prints results on standard output and at most
- * one line on standard error, and returns one of the exit statuses.
+ * one line on standard error beside warnings, and returns one of the exit statuses.
  */
 #ifndef ATTN_CLI_BASE_COMMANDS_H
 #define ATTN_CLI_BASE_COMMANDS_H
@@ -47,6 +47,12 @@ int command_fail(const char *command, const char *subject, const attn_error *err
 
 /* EXIT_DONE if status is ATTN_OK, else as command_fail. */
 int command_end(attn_status status, const char *command, const char *subject, const attn_error *error);
+
+/* What a command that succeeds says besides, at most 4 times: command_end prints "attn COMMAND: warning: MESSAGE" on standard
+ * error. For --json: adds a list `warnings` of the messages, if there are any. */
+struct cJSON;
+__attribute__((format(printf, 1, 2))) void command_warn(const char *format, ...);
+void command_json_warnings(struct cJSON *object);
 
 /* As command_fail for a surplus operand, and for a missing one; example shows a correct call. */
 int command_fail_operand(const char *command, const char *operand);

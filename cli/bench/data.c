@@ -92,6 +92,12 @@ static size_t bytes_of(const data *d, const attn_problem *p, int t, const int64_
 
 /* ---- all tensors ---- */
 
+/* Tensors that sparse= may have data for. */
+static int is_of_mask(int t)
+{
+    return t == TENSOR(ranges) || t == TENSOR(block_starts) || t == TENSOR(block_index) || t == TENSOR(mask);
+}
+
 /* Runs forward, whose outputs the other operations read.  Its workspace is freed before anything is measured. */
 static attn_status run_forward(const data *d, const attn_problem *problem, const attn_options *options, attn_error *error)
 {
@@ -115,13 +121,21 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     *d = (data){.tensors = *tensors, .call.struct_size = sizeof d->call, .random = {2 * spec->seed + 1}};
     d->call.dropout_seed = spec->seed;
     d->tensors.call = &d->call;
+    attn_problem same = *problem; /* which has the fields of the mask */
+    attn_status status = sparse_make(&d->mask, spec, error);
+    if (status == ATTN_OK) status = sparse_put(&d->mask, spec, 0, &same, &d->tensors, error);
+    if (status != ATTN_OK) return status;
     draw_lengths(d, spec, problem, total);
     for (int t = 0; t < TENSORS; t++) {
-        if (tensors_at(&d->tensors, t)->data != ATTN_LATER) continue;
+        const void *given = tensors_at(&d->tensors, t)->data;
+        if (given && given != ATTN_LATER && given != ATTN_EMPTY && is_of_mask(t))
+            d->bytes += (double)bytes_of(d, problem, t, total);
+        if (given != ATTN_LATER) continue;
         const size_t bytes = bytes_of(d, problem, t, total);
         void *memory = keep(d, t, bytes);
         if (tensors_reads(&d->tensors, problem->op, t)) draw_tensor(&d->random, spec, problem, &d->tensors, t, memory, bytes);
         else memset(memory, 0xff, bytes); /* touched, so that its pages are not counted as the library's */
+        if (t == TENSOR(mask) && d->mask.rows) sparse_hide(&d->mask, problem->shape.len_kv, (int64_t)bytes, memory);
     }
     return problem->op == ATTN_FORWARD ? ATTN_OK : run_forward(d, problem, options, error);
 }
@@ -129,5 +143,6 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
 void data_destroy(data *d)
 {
     for (int k = 0; k < d->blocks; k++) fresh_release(d->block[k], d->block_bytes[k]);
+    sparse_free(&d->mask);
     *d = (data){0};
 }

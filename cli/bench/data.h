@@ -5,7 +5,7 @@
 #ifndef ATTN_CLI_BENCH_DATA_H
 #define ATTN_CLI_BENCH_DATA_H
 
-#include "testing/problem/problem.h"
+#include "testing/problem/sparse.h"
 #include "testing/problem/tensors.h"
 #include "testing/random/random.h"
 
@@ -19,6 +19,7 @@ typedef struct data {
     double bytes;   /* of all tensors, each once */
     int64_t pages;  /* of keys and values that lengths fill and memory exists for, at most those of the problem */
     /* private */
+    sparse_mask mask; /* of sparse= */
     random_state random;
     void *block[TENSORS + MORE_BLOCKS];
     size_t block_bytes[TENSORS + MORE_BLOCKS];

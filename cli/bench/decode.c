@@ -11,6 +11,7 @@
 #include "cli/measure/draw.h"
 #include "cli/measure/work.h"
 #include "testing/memory/format.h"
+#include "testing/problem/sparse.h"
 #include "testing/text/failure.h"
 
 typedef struct decode_work {
@@ -97,7 +98,8 @@ static attn_status check(const operand *o, attn_error *error)
     const int64_t added = (spec.steps ? spec.steps : 1) * spec.shape.len_q;
     const char *other = spec.tree ? "tree" : spec.lengths && spec.lengths != SPEC_LENGTHS_KV ? "lens=both or lens=q" : NULL;
     spec.rope = 0;
-    const attn_status status = problem_build(&spec, &problem, &tensors, error);
+    attn_status status = problem_build(&spec, &problem, &tensors, error);
+    if (status == ATTN_OK) status = sparse_check_fields(&spec, error);
     if (status != ATTN_OK) return status;
     if (other) return failure(error, ATTN_ERR_ARGUMENT, "decode takes no %s: it appends sq tokens to every sequence", other);
     if (spec.steps > 1 && spec.schedule)
@@ -132,7 +134,7 @@ static void count(candidate *c, const decode_work *w)
     c->flops = 0;
     for (int64_t n = 1; n <= w->steps; n++) {
         for (int64_t b = 0; b < s->batch; b++) lengths[b] = w->full[b] - (w->steps - n) * s->len_q;
-        c->flops += problem_flops(&c->problem, visible_pairs(&c->problem, NULL, lengths, NULL));
+        c->flops += problem_flops(&c->problem, visible_pairs(&c->problem, NULL, NULL, lengths, NULL));
     }
     free(lengths);
     c->moved = steps * c->data.bytes - missing * token_bytes(c);

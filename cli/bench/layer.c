@@ -151,7 +151,7 @@ static attn_status describe(candidate *c, const layer_work *w, const layer_funct
     if (status != ATTN_OK) return status;
     c->plan_says.workspace_bytes = 0; /* counted with what the call allocates */
     c->problem = inner;
-    *pairs = visible_pairs(&inner, NULL, NULL, NULL);
+    *pairs = visible_pairs(&inner, NULL, NULL, NULL, NULL);
     return ATTN_OK;
 }
 

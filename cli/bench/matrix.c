@@ -103,7 +103,7 @@ static attn_status create(candidate *c, const operand *o, const attn_options *op
     c->plan_says.kernel = "two products, softmax between them";
     c->plan_says.workspace_bytes = (size_t)(queries * s->len_kv) * sizeof(float);
     c->data.tokens = s->batch * s->len_q;
-    c->flops = problem_flops(&c->problem, visible_pairs(&c->problem, NULL, NULL, NULL));
+    c->flops = problem_flops(&c->problem, visible_pairs(&c->problem, NULL, NULL, NULL, NULL));
     return ATTN_OK;
 }
 

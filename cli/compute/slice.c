@@ -52,7 +52,7 @@ static attn_tensors cut(const attn_problem *whole, const attn_tensors *all, cons
 
 int slicer_can(const attn_problem *whole, const attn_tensors *all)
 {
-    const int cut_blocks = all->block_mask.data && whole->mask.block_q != 1;
+    const int cut_blocks = (all->block_mask.data || all->block_starts.data) && whole->mask.block_q != 1;
     return whole->op == ATTN_FORWARD && !all->cu_seqlens_q.data && !cut_blocks && whole->dropout.probability == 0 &&
            !all->dropout_given.data;
 }

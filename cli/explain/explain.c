@@ -8,11 +8,13 @@
 #include "attn/cost.h"
 #include "cli/base/commands.h"
 #include "cli/base/options.h"
+#include "cli/measure/tiles.h"
 #include "options.h"
 #include "ranks.h"
 #include "schedule.h"
 #include "testing/problem/linear_problem.h"
 #include "testing/problem/problem.h"
+#include "testing/problem/sparse.h"
 #include "testing/text/json.h"
 
 /* The words of problem strings, from their table. */
@@ -120,16 +122,64 @@ static void print_options(const option_cost *costs, int count)
                                        : "one walk over the tiles");
 }
 
-/* A problem, its plan and its costs. */
+/* A problem, its plan and its costs; not to be copied. */
 typedef struct explanation {
+    sparse_mask mask;
     attn_problem problem;
     attn_tensors tensors;
     attn_plan_description description;
-    option_cost costs[MAX_COSTS];
+    option_cost costs[MAX_COSTS + 1];
     int count;
+    char matrix[SPEC_SPARSE + 160]; /* what its last cost says */
     int scheduled;
     schedule_facts schedule;
 } explanation;
+
+/* 1 if some option but masks modifies every tile. */
+static int all_are_modified(const explanation *x, const attn_options *options)
+{
+    attn_problem bare = x->problem;
+    attn_tensors all = x->tensors;
+    attn_plan *plan;
+    attn_plan_description d = {.struct_size = sizeof d};
+    bare.mask = (attn_mask){.empty = x->problem.mask.empty};
+    all.ranges = all.block_starts = all.block_index = all.block_mask = all.tree = (attn_input){0};
+    const int planned =
+        !x->problem.mask.tree_keys && !x->tensors.block_mask.data && attn_plan_create(&plan, &bare, &all, options, NULL) == ATTN_OK;
+    if (!planned) return 1;
+    const int known = attn_plan_describe(plan, &d, NULL) == ATTN_OK;
+    attn_plan_destroy(plan);
+    return !known || d.tiles_modified > 0;
+}
+
+/* Tiles and pairs of ranges and lists of blocks, whose numbers the plan does not know. */
+static attn_status count_tiles(explanation *x, const problem_spec *spec, const attn_options *options, attn_error *error)
+{
+    attn_plan_description *d = &x->description;
+    attn_problem same = x->problem;
+    attn_tensors all = x->tensors;
+    attn_status status = sparse_plan(&x->mask, spec, error);
+    if (status == ATTN_OK) status = sparse_put(&x->mask, spec, 0, &same, &all, error);
+    if (status != ATTN_OK || (!x->mask.slots.ranges.data && !x->mask.slots.block_starts.data)) return status;
+    const tile_numbers n = tiles_count(&x->problem, &all, d->tile_q, d->block_kv);
+    d->tiles_visited = n.visited;
+    d->tiles_modified = all_are_modified(x, options) ? n.visited : n.visited - n.full;
+    d->flops = 2.0 * (double)(x->problem.shape.dim_qk + x->problem.shape.dim_v) * n.pairs;
+    return ATTN_OK;
+}
+
+/* Says which masks no tile is skipped for. */
+static void add_matrix(explanation *x)
+{
+    const char *const *names = x->mask.matrix;
+    size_t used = 0;
+    if (!names[0]) return;
+    for (int n = 0; names[n]; n++)
+        used += (size_t)snprintf(x->matrix + used, sizeof x->matrix - used, "%s%s", n ? ", " : "", names[n]);
+    snprintf(x->matrix + used, sizeof x->matrix - used,
+             ": no fields beside those of the other masks, so a matrix of queries x keys, for which no tile is skipped");
+    x->costs[x->count++] = (option_cost){.name = "sparse", .cost = x->matrix, .fused = 1};
+}
 
 static void print_json(const char *text, const explanation *x)
 {
@@ -271,13 +321,16 @@ int attn_cmd_explain(int argc, char **argv)
         attn_plan_create(&plan, &x.problem, &x.tensors, &options, &error) != ATTN_OK)
         return command_fail(usage.name, text, &error);
     attn_status status = attn_plan_describe(plan, &x.description, &error);
+    if (status == ATTN_OK) status = count_tiles(&x, &spec, &options, &error);
     x.scheduled = spec.schedule;
     if (status == ATTN_OK && x.scheduled)
         status = schedule_explain(&x.schedule, &spec, &x.problem, &x.tensors, plan, x.description.threads, &error);
     x.count = option_costs(&x.problem, &x.tensors, plan, x.costs);
+    add_matrix(&x);
     problem_print(&spec, canonical, sizeof canonical);
     if (status == ATTN_OK && common.json) print_json(canonical, &x);
     if (status == ATTN_OK && !common.json) print_text(canonical, &x);
     attn_plan_destroy(plan);
+    sparse_free(&x.mask);
     return command_end(status, usage.name, text, &error);
 }

@@ -34,6 +34,7 @@ HAS(causal, p->mask.causal)
 HAS(window, p->mask.window)
 HAS(global, p->mask.global_q > 0 || p->mask.global_kv > 0)
 HAS(chunk, p->mask.chunk > 0)
+HAS(dilation, p->mask.dilation > 1)
 HAS(ktype, tensors_dtype(all, TENSOR(k)) != tensors_dtype(all, TENSOR(q)))
 HAS(vtype, tensors_dtype(all, TENSOR(v)) != tensors_dtype(all, TENSOR(q)))
 HAS(lengths, all->lengths_q.data || all->lengths_kv.data)
@@ -110,6 +111,19 @@ static const struct {
     {"window", has_window, skipped, {0}, 0, 1},
     {"global", has_global, "tiles of global queries and keys; the gap to the window is skipped", {0}, 0, 1},
     {"chunk", has_chunk, skipped, {0}, 0, 1},
+    {"dilation",
+     has_dilation,
+     "tiles without a key at a multiple of it are skipped: none, if it is below the size of a tile",
+     {0},
+     0,
+     1},
+    {"ranges", NULL, "two bounds a query; tiles without a visible key are skipped", {"ranges"}, 0, 1},
+    {"blocks",
+     NULL,
+     "a list of the blocks that a query sees; tiles that have none are skipped, tiles that it cuts take one pass",
+     {"block_starts", "block_index"},
+     0,
+     1},
     {"lens", has_lengths, skipped, {"lengths_q", "lengths_kv"}, 0, 1},
     {"packed",
      NULL,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "testing/problem/linear_problem.h"
+#include "testing/problem/sparse.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
@@ -227,6 +228,7 @@ attn_status ranks_explain(const char *name, const problem_spec *spec, const rank
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "--ranks predicts sequences of one length: without packed, ragged, page, schedule, lens, offset");
     attn_status status = problem_build(spec, &problem, &tensors, error);
+    if (status == ATTN_OK) status = sparse_check_fields(spec, error);
     if (status != ATTN_OK) return status;
     int64_t *offsets = NULL;
     if (tensors.offset_q.data) {

@@ -28,11 +28,27 @@ static sizes sizes_of(const attn_archive_tensor *t, int order)
     return s;
 }
 
+/* One query, key or value without an axis of tokens becomes one token; outputs have the shape in the file (input_file_shape). */
+static void take_vectors(attention_input *input)
+{
+    static const int rows[] = {TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(tan_q), TENSOR(tan_k), TENSOR(tan_v)};
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        input_tensor *used = &input->used[rows[n]];
+        attn_archive_tensor *own = &input->own[rows[n]];
+        if (!used->tensor || used->tensor->rank != 1) continue;
+        *own = *used->tensor;
+        own->rank = 2;
+        own->shape[1] = own->shape[0];
+        own->shape[0] = 1;
+        used->tensor = own;
+    }
+}
+
 static attn_status check_rank(const input_tensor *t, attn_error *error)
 {
     char shape[SHAPE_TEXT];
     if (t->tensor->rank >= 2) return ATTN_OK;
-    return failure(error, ATTN_ERR_SHAPE, "%.80s: tensor '%.40s' %s: expected [token, channel] or more axes", t->path,
+    return failure(error, ATTN_ERR_SHAPE, "%.80s: tensor '%.40s' %s: expected [channel], [token, channel] or more axes", t->path,
                    t->tensor->name, shape_text(shape, t->tensor->rank, t->tensor->shape));
 }
 
@@ -121,6 +137,7 @@ static attn_status build(attention_input *input, attn_error *error)
     const attn_tensors given = input->tensors;
     problem_spec plain = input->spec;
     plain.rope = 0; /* the queries and keys of the problem are already rotated */
+    plain.sparse[0] = 0;
     attn_status status = problem_build(&plain, &input->problem, &input->tensors, error);
     for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
         const attn_output *from = tensors_at(&given, t);
@@ -132,6 +149,8 @@ static attn_status build(attention_input *input, attn_error *error)
         if (from->stride[3]) memcpy(slot->stride, from->stride, sizeof slot->stride);
     }
     if (input->spec.shape.dim_v == 0) input->tensors.o.data = ATTN_EMPTY;
+    if (status == ATTN_OK) status = named_masks_put(&input->masks, &input->spec, &input->problem, &input->tensors, error);
+    if (status == ATTN_OK && input->is_shared) status = sparse_check_fields(&input->spec, error);
     return status;
 }
 
@@ -142,11 +161,12 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     *input = (attention_input){.spec = settings->spec, .call.struct_size = sizeof input->call};
     attn_status status = input_find(input, path, settings, value, error);
     for (int r = 0; r < ROLES; r++) input->used[r].in_file = input->used[r].tensor;
+    take_vectors(input);
     if (status == ATTN_OK) status = read_shape(input, error);
     if (status == ATTN_OK) status = read_types(input, settings->has_dtype, error);
     if (status == ATTN_OK) status = input_read_packed(input, error);
     if (status == ATTN_OK) status = input_take_share(input, settings, error);
-    if (status == ATTN_OK) status = input_read_masks(input, error);
+    if (status == ATTN_OK) status = input_read_masks(input, settings->mask_drop, error);
     if (status == ATTN_OK) status = input_read_indices(input, error);
     if (status == ATTN_OK) status = input_read_heads(input, error);
     if (status == ATTN_OK) status = input_read_terms(input, error);
@@ -174,12 +194,15 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (status != ATTN_OK) return status;
     input_lay_int8(input);
     if (input->spec.block && value == INPUT_NO_VALUE) input_block_rows(input);
+    if (value == INPUT_NO_VALUE) named_masks_block_rows(&input->masks, &input->problem, &input->tensors);
     return ATTN_OK;
 }
 
 void input_free(attention_input *input)
 {
     for (int k = 0; k < input->owned_count; k++) free(input->owned[k]);
+    named_masks_free(&input->masks);
+    free(input->keep.bytes);
     for (int r = 0; r < ROLES; r++) attn_archive_destroy(input->single[r]);
     attn_archive_destroy(input->file);
 }

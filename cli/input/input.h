@@ -2,14 +2,17 @@
  *
  * input.h - from the tensors of a file to a problem and its arguments.
  *
- * Rank 2 is [token, channel], 3 [head, token, channel], 4 [batch, head, token, channel] (or with --layout=bshd token before head);
- * axes before these count as batch too: they are folded into one.  Messages name the file, the tensor and both shapes.
+ * Rank 1 is the channels of one token, 2 is [token, channel], 3 [head, token, channel], 4 [batch, head, token, channel] (or with
+ * --layout=bshd token before head); axes before these count as batch too: they are folded into one.  Messages name the file, the
+ * tensor and both shapes.
  */
 #ifndef ATTN_CLI_INPUT_INPUT_H
 #define ATTN_CLI_INPUT_INPUT_H
 
 #include "attn/attn.h"
 #include "attn/io.h"
+#include "keep.h"
+#include "named_masks.h"
 #include "roles.h"
 
 /* One tensor that is used. */
@@ -31,6 +34,8 @@ typedef struct attention_input {
     const int64_t *begins_q, *begins_kv;       /* where packed sequences began that are now batch entries; NULL: none */
     attn_rope rope;                            /* of --rope: q and k are rotated copies */
     const int64_t *positions_q, *positions_kv; /* of the tokens, with --rope */
+    keep_mask keep;                            /* the mask of the file */
+    named_masks masks;                         /* of --sparse */
     int keep_one;                              /* axes of size 1 of dropout_keep, like spec.mask_one */
     const attn_archive_tensor *weights;        /* of a file without q: what commands show; NULL: they are computed from q and k */
     int leading; /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
@@ -38,7 +43,7 @@ typedef struct attention_input {
 
     int is_shared; /* 1: the rows of `share` alone are used */
     input_share share;
-    attn_archive_tensor own[TENSORS]; /* of the tensors that are used in part */
+    attn_archive_tensor own[TENSORS]; /* of the tensors that are used in part, or are vectors */
 
     attn_archive *single[ROLES]; /* .npy files */
     void *owned[96];             /* converted copies */

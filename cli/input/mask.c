@@ -89,11 +89,10 @@ static double dropped_share(const attn_archive_tensor *t) { return input_dropped
 
 static const char pair_axes[] = "(batch, head, query, key)";
 
-/* A mask of any kind. */
+/* A mask of blocks, or of dropout. */
 static attn_status check_keep(const input_tensor *t, attn_error *error)
 {
-    return input_check_type(t, t->tensor->dtype == ATTN_BOOL || t->tensor->dtype == ATTN_U8,
-                            "bool or u8 (1 = keep); --bias=NAME adds it", error);
+    return input_check_type(t, t->tensor->dtype == ATTN_BOOL || t->tensor->dtype == ATTN_U8, "bool or u8 (1 = keep)", error);
 }
 
 static attn_status read_blocks(attention_input *input, attn_error *error)
@@ -142,22 +141,54 @@ void input_block_rows(attention_input *input)
                       (extent[0] == 1) | (extent[1] == 1) << 1);
 }
 
-attn_status input_read_masks(attention_input *input, attn_error *error)
+/* The tensor `mask` as bytes with the axes that it means; numbers to be added become the bias. */
+static attn_status read_keep(attention_input *input, int drop, attn_error *error)
+{
+    input_tensor *mask = &input->used[TENSOR(mask)], *bias = &input->used[TENSOR(bias)];
+    const attn_shape *s = &input->spec.shape;
+    attn_status status = input_check_type(mask, keep_type_fits(mask->tensor->dtype), "0 and 1, of any type of numbers", error);
+    if (status != ATTN_OK) return status;
+    const char *path = mask->path;
+    status = keep_mask_read(&input->keep, mask->tensor, drop, error);
+    if (status == ATTN_OK)
+        status = keep_mask_shape(&input->keep, input->leading == 1 ? s->batch : 0, s->heads_q, s->len_q, s->len_kv, error);
+    if (status == ATTN_OK && input->keep.is_added && bias->tensor)
+        status =
+            failure(error, ATTN_ERR_ARGUMENT,
+                    "tensor '%.40s' has numbers to be added to the scores, as '%.40s' has; make them one, or leave one out with "
+                    "--ignore",
+                    mask->tensor->name, bias->tensor->name);
+    if (status != ATTN_OK) return failure_about(error, path);
+    mask->tensor = &input->keep.tensor;
+    if (!input->keep.is_added) return ATTN_OK;
+    *bias = *mask;
+    *mask = (input_tensor){0};
+    return ATTN_OK;
+}
+
+attn_status input_read_masks(attention_input *input, int drop, attn_error *error)
 {
     const input_tensor *mask = &input->used[TENSOR(mask)], *bias = &input->used[TENSOR(bias)];
     const attn_shape *s = &input->spec.shape;
     const int64_t required[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
     attn_status status = read_blocks(input, error);
+    if (status == ATTN_OK && drop && !mask->tensor)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.80s: --mask-drop says what a mask means, and there is none; --mask=NAME chooses one", input->path);
+    if (mask->tensor && status == ATTN_OK) status = read_keep(input, drop, error);
     if (mask->tensor && status == ATTN_OK) {
-        status = check_keep(mask, error);
-        if (status == ATTN_OK) status = read_pairs(input, TENSOR(mask), required, pair_axes, &input->spec.mask_one, error);
+        status = read_pairs(input, TENSOR(mask), required, pair_axes, &input->spec.mask_one, error);
         input->spec.mask = 1;
         input->spec.mask_drop = dropped_share(mask->tensor);
+        if (status == ATTN_OK && !input->is_shared)
+            keep_mask_doubt(mask->tensor->name, tensors_at(&input->tensors, TENSOR(mask))->data, required, input->spec.mask_one,
+                            drop);
     }
     if (bias->tensor && status == ATTN_OK) {
         status = input_check_float(bias, error);
         if (status == ATTN_OK) status = read_pairs(input, TENSOR(bias), required, pair_axes, &input->spec.bias_one, error);
         input->spec.bias = 1;
+        if (status == ATTN_OK && !input->keep.is_added) keep_bias_doubt(bias->tensor);
     }
     const input_tensor *keep = &input->used[TENSOR(dropout_given)], *tangent = &input->used[TENSOR(tan_bias)];
     if (keep->tensor && status == ATTN_OK) {

@@ -173,7 +173,7 @@ static attn_status read_gradients(attention_input *input, attn_error *error)
     if (status == ATTN_OK && spec->dlse) status = read_flow(input, TENSOR(grad_lse), 1, input_compute_dtype(input), error);
     if (status != ATTN_OK) return status;
     if (spec->op != SPEC_BACKWARD) return ATTN_OK;
-    spec->dbias = input->used[TENSOR(bias)].tensor != NULL;
+    spec->dbias = input->used[TENSOR(bias)].tensor != NULL && !input->keep.is_added; /* a mask has no gradient */
     spec->dslopes = input->used[TENSOR(alibi_slopes)].tensor != NULL;
     spec->drel = spec->rel[0] != 0;
     spec->dtable = input->used[TENSOR(bias_table)].tensor != NULL;
@@ -207,7 +207,7 @@ attn_status input_read_gradients(attention_input *input, attn_error *error)
     return status;
 }
 
-int input_file_shape(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK])
+static int shape_of_rows(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK])
 {
     const attn_archive_tensor *q = input->used[TENSOR(q)].tensor;
     const attn_axis last = tensors_about(t)->axes[3];
@@ -223,4 +223,15 @@ int input_file_shape(const attention_input *input, int t, const int64_t size[4],
     if (rank > 2) shape[rank - 3] = size[1]; /* [head, query, ...] in both layouts */
     shape[rank - 2] = !input->spec.packed || !packs ? size[2] : tensors_of_keys(t) ? input->total_kv : input->total_q;
     return last == ATTN_AXIS_ONE ? rank - 1 : rank;
+}
+
+int input_file_shape(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK])
+{
+    const attn_axis rows = tensors_about(t)->axes[2];
+    const attn_archive_tensor *of = input->used[rows == ATTN_AXIS_KEY ? TENSOR(k) : TENSOR(q)].in_file;
+    int rank = shape_of_rows(input, t, size, shape);
+    if (!of || of->rank != 1 || (rows != ATTN_AXIS_QUERY && rows != ATTN_AXIS_KEY)) return rank;
+    rank--; /* without the axis of the only token, which is the last or the one before */
+    if (tensors_about(t)->axes[3] != ATTN_AXIS_ONE) shape[rank - 1] = shape[rank];
+    return rank;
 }

@@ -45,7 +45,7 @@ void input_keep_share(const attention_input *input, int keys, int64_t batch, int
 /* Steps of input_load, in this order. */
 attn_status input_read_packed(attention_input *input, attn_error *error);
 attn_status input_take_share(attention_input *input, const input_settings *settings, attn_error *error);
-attn_status input_read_masks(attention_input *input, attn_error *error);
+attn_status input_read_masks(attention_input *input, int drop, attn_error *error);
 attn_status input_read_indices(attention_input *input, attn_error *error);
 attn_status input_read_heads(attention_input *input, attn_error *error);
 attn_status input_read_terms(attention_input *input, attn_error *error);

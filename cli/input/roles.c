@@ -21,7 +21,7 @@ static const struct {
     {TENSOR(q), "the queries (default q)"},
     {TENSOR(k), "the keys (default k)"},
     {TENSOR(v), "the values (default v)"},
-    {TENSOR(mask), "a boolean mask, 1 = keep (default mask)"},
+    {TENSOR(mask), "a mask of 0 and 1, 1 = keep (default mask)"},
     {TENSOR(bias), "an additive bias (default bias)"},
     {TENSOR(lengths_q), "number of real queries of each batch entry"},
     {TENSOR(lengths_kv), "number of real keys of each entry (or: lengths)"},
@@ -250,6 +250,7 @@ static attn_status set_scaling(void *target, const char *name, const char *value
 
 static const option_row other_rows[] = {
     {"ignore", 0, "NAME", "leave this tensor out (may be repeated)", CALL(set_ignore)},
+    {"mask-drop", 0, NULL, "in the mask, 1 = hide (as in nn.MultiheadAttention)", FLAG(input_settings, mask_drop)},
     {"block", 0, "Q,K", "queries and keys that an entry of blocks covers", CALL(set_block)},
     {"alibi", 0, NULL, "ALiBi; without slopes, with the published ones", CALL(set_alibi)},
     {"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16, int8", CALL(set_dtype)},

@@ -51,6 +51,7 @@ typedef attn_status input_choose(void *context, int64_t queries, int64_t keys, i
 /* The flags of run, top, view and analyze that are not their own. */
 typedef struct input_settings {
     problem_spec spec;         /* options and operation; start from problem_init */
+    int mask_drop;             /* 1: in the mask, 1 = hide */
     int has_dtype;             /* 1: convert q, k and v to spec.dtype */
     const char *chosen[ROLES]; /* NULL: the name of the role, if the file has it */
     int by_file[ROLES];        /* 1: chosen by the flag of its name in files, not by that of its slot */

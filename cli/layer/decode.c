@@ -14,12 +14,14 @@ attn_status layer_check_decode(layer_work *w, attn_error *error)
     const attn_tensors *all = &w->tensors;
     const int by_place =
         m->window || m->chunk || m->global_q || all->alibi_slopes.data || all->bias_table.data || all->relative_keys.data;
+    const int sparse = w->masks.mask.rows || all->ranges.data || all->block_starts.data;
     const struct {
         int wrong;
         const char *why;
     } rules[] = {
         {s->backward, "no gradients; --backward needs all tokens at once"},
         {all->cu_seqlens_q.data != NULL, "no packed sequences; x is [batch, token, channel], with lengths_kv"},
+        {sparse, "no --sparse but masks that are windows: longformer, strided, dilated, diagonal, local, radius, sliding, window"},
         {all->mask.data != NULL, "no tensor 'mask'; --ignore=mask leaves it out"},
         {all->bias.data != NULL, "no tensor 'bias'; --ignore=bias leaves it out"},
         {w->index[0] != NULL, "no lengths_q; the queries have the lengths of the keys"},

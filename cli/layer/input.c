@@ -150,15 +150,38 @@ attn_status layer_find_sequences(layer_work *w, attn_error *error)
 
 /* ---- the tensors of options ---- */
 
+/* The mask as bytes with the axes that it means; numbers to be added become the bias. */
+static attn_status find_keep(layer_work *w, const attn_archive_tensor **mask, const attn_archive_tensor **bias, attn_error *error)
+{
+    const int entries = w->x->rank == 3 || w->index[BEGINS_Q];
+    if (!*mask && w->settings->mask_drop)
+        return failure(error, ATTN_ERR_ARGUMENT, "--mask-drop says what a mask means, and there is no tensor 'mask'");
+    if (!*mask) return ATTN_OK;
+    if (!keep_type_fits((*mask)->dtype))
+        return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; expected 0 and 1, of any type of numbers", (*mask)->name,
+                       attn_dtype_name((*mask)->dtype));
+    attn_status status = keep_mask_read(&w->keep, *mask, w->settings->mask_drop, error);
+    if (status == ATTN_OK) status = keep_mask_shape(&w->keep, entries ? w->batch : 0, w->heads, w->len_q, w->len_kv, error);
+    if (status != ATTN_OK) return status;
+    if (w->keep.is_added && *bias)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "tensor '%.40s' has numbers to be added to the scores, as '%.40s' has; make them one, or leave one out with "
+                       "--ignore",
+                       (*mask)->name, (*bias)->name);
+    if (w->keep.is_added) *bias = &w->keep.tensor;
+    *mask = w->keep.is_added ? NULL : &w->keep.tensor;
+    return ATTN_OK;
+}
+
 /* One that broadcasts to [batch, head, query, key]; *one has the axes on which it does. */
 static attn_status find_pairs(const layer_work *w, const attn_archive_tensor *t, int keep, int *one, attn_error *error)
 {
     const char *name = t->name;
     const int64_t required[4] = {w->batch, w->heads, w->len_q, w->len_kv};
     char actual_text[SHAPE_TEXT], expected_text[SHAPE_TEXT];
-    if (keep ? t->dtype != ATTN_BOOL && t->dtype != ATTN_U8 : t->dtype != w->x->dtype)
+    if (!keep && t->dtype != w->x->dtype)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; expected %s", name, attn_dtype_name(t->dtype),
-                       keep ? "bool or u8 (1 = keep)" : attn_dtype_name(w->x->dtype));
+                       attn_dtype_name(w->x->dtype));
     int fits = t->rank >= 2 && t->rank <= 4;
     *one = 0;
     for (int axis = 0; fits && axis < 4; axis++) {
@@ -270,10 +293,17 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     const int64_t dim = w->sizes.head_dim ? w->sizes.head_dim : w->heads ? layer_width(w->x) / w->heads : 0;
     spec.shape =
         (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, dim, w->sizes.head_dim_v ? w->sizes.head_dim_v : dim};
-    if ((spec.mask = mask != NULL)) status = find_pairs(w, mask, 1, &spec.mask_one, error);
+    status = find_keep(w, &mask, &bias, error);
+    if (status == ATTN_OK && (spec.mask = mask != NULL)) status = find_pairs(w, mask, 1, &spec.mask_one, error);
     if (status == ATTN_OK && (spec.bias = bias != NULL)) status = find_pairs(w, bias, 0, &spec.bias_one, error);
+    if (status == ATTN_OK && bias && !w->keep.is_added) keep_bias_doubt(bias);
+    if (status == ATTN_OK && mask)
+        keep_mask_doubt(mask->name, mask->data, (const int64_t[4]){w->batch, w->heads, w->len_q, w->len_kv}, spec.mask_one,
+                        w->settings->mask_drop);
     tell_terms(w, &spec);
+    spec.sparse[0] = 0;
     if (status == ATTN_OK) status = problem_build(&spec, &w->attention, all, error);
+    memcpy(spec.sparse, given->sparse, sizeof spec.sparse);
     const int rotated = given->rope || !(w->kind->takes_scores || w->kind->needs_context) /* latent */;
     if (status == ATTN_OK) status = input_check_positions(&spec, given->align ? "align" : NULL, rotated, error);
     if (status != ATTN_OK) return status;
@@ -282,6 +312,9 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     if (mask) give(w, TENSOR(mask), mask);
     if (bias) give(w, TENSOR(bias), bias);
     status = find_terms(w, &spec, error);
+    if (w->index[LENGTHS_KV] || w->index[LENGTHS_Q]) spec.lengths = SPEC_LENGTHS_BOTH; /* which positions may follow */
+    spec.packed = w->index[BEGINS_Q] != NULL;
+    if (status == ATTN_OK) status = named_masks_put(&w->masks, &spec, &w->attention, all, error);
     if (status != ATTN_OK) return status;
 
     w->attention.shape = (attn_shape){0};

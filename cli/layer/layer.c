@@ -129,6 +129,7 @@ static const option_row layer_options[] = {
     {"norm", 0, NULL, "normalise x first, by the norm beside the weights", FLAG(layer_settings, norm)},
     {"norm-epsilon", 0, "E", "epsilon of all norms", ABOVE_0(layer_settings, norm_epsilon, 1)},
     {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", CALL(set_ignored)},
+    {"mask-drop", 0, NULL, "in the mask, 1 = hide (as in nn.MultiheadAttention)", FLAG(layer_settings, mask_drop)},
     {"weights", 0, NULL, "write the attention weights of every head", FLAG(layer_settings, weights)},
     {"after-dropout", 0, NULL, "write them after dropout", FLAG(layer_settings, after_dropout)},
     {"weights-mean", 0, NULL, "write them averaged over the heads", FLAG(layer_settings, weights_mean)},
@@ -339,5 +340,7 @@ int attn_cmd_layer(int argc, char **argv)
     for (int i = 0; i < 3; i++) free(w.normed[i]);
     for (int i = 0; i < LAYER_INDICES; i++) free(w.index[i]);
     free(w.saved);
+    named_masks_free(&w.masks);
+    free(w.keep.bytes);
     return command_end(status, usage.name, NULL, &error);
 }

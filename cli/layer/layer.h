@@ -10,8 +10,9 @@
 #include "attn/seq2seq.h"
 #include "cli/base/options.h"
 #include "cli/input/difference.h"
+#include "cli/input/keep.h"
+#include "cli/input/named_masks.h"
 #include "match.h"
-#include "testing/problem/problem.h"
 
 enum { LAYER_IGNORED = 9, LAYER_INDICES = 4 };
 
@@ -26,7 +27,7 @@ typedef struct layer_settings {
     double norm_epsilon;       /* 0: not given */
     const char *rope_word;     /* the last of these flags that was given; NULL: none */
     int64_t decode, page_size; /* tokens of a step, 0: all at once; 0: contiguous */
-    int weights, weights_mean, after_dropout, qkv, backward, compare, plain, norm, no_output;
+    int weights, weights_mean, after_dropout, qkv, backward, compare, plain, norm, no_output, mask_drop;
     const char *ignored[LAYER_IGNORED]; /* tensors; NULL ends them */
     int ignored_count;
 } layer_settings;
@@ -71,6 +72,8 @@ typedef struct layer_work {
     const attn_archive_tensor *index_from[LAYER_INDICES];
     attn_problem attention;
     attn_tensors tensors; /* of the attention */
+    keep_mask keep;       /* the mask of the file */
+    named_masks masks;    /* of --sparse */
     attn_call call;
     attn_options options;
     attn_rope rope;

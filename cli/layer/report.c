@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/base/commands.h"
 #include "cli/input/listed.h"
 #include "layer.h"
 #include "testing/text/json.h"
@@ -68,7 +69,7 @@ static int is_used(const void *work, const attn_archive_tensor *t)
     for (int r = 0; r < WEIGHT_ROLES; r++)
         if (w->match.found[r] == t && is_read(w, (weight_role)r)) return 1;
     if (t == w->embedding) return 1;
-    return 0;
+    return w->keep.bytes && w->keep.tensor.name == t->name; /* of which the mask is a copy */
 }
 
 static void compose_family(cJSON *object, const layer_work *w)
@@ -95,6 +96,7 @@ char *layer_compose(const layer_work *w, const char *path, double seconds, const
     const attn_archive *const files[2] = {w->file, w->weights_file};
     json_text(object, "input", path);
     json_text(object, "output", w->settings->output);
+    command_json_warnings(object);
     json_text(object, "kind", w->kind->name);
     if (w->match.family) compose_family(object, w);
     json_int(object, "parameters", w->counts.parameters);

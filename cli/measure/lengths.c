@@ -74,7 +74,7 @@ void lengths_draw(batch_lengths *l, const problem_spec *spec, const attn_problem
     if (all->offset_q.data) offset = draw_index(&d, TENSOR(offset_q), s->batch, first, last);
     l->tokens = l->q ? 0 : s->batch * s->len_q;
     for (int64_t b = 0; l->q && b < s->batch; b++) l->tokens += l->q[b];
-    l->pairs = visible_pairs(p, l->q, l->kv, offset);
+    l->pairs = visible_pairs(p, all, l->q, l->kv, offset);
 }
 
 void lengths_free(batch_lengths *l)

@@ -8,6 +8,7 @@
 #include "cli/base/progress.h"
 #include "cli/measure/work.h"
 #include "testing/problem/linear_problem.h"
+#include "testing/problem/sparse.h"
 #include "testing/text/failure.h"
 
 attn_status trial_check(const problem_spec *spec, attn_error *error)
@@ -19,7 +20,8 @@ attn_status trial_check(const problem_spec *spec, attn_error *error)
     if (spec->packed || spec->ragged || spec->page || spec->schedule || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "scaling is measured for sequences of one length: without packed, ragged, page, schedule, lens, offset");
-    return problem_build(spec, &problem, &tensors, error);
+    const attn_status status = problem_build(spec, &problem, &tensors, error);
+    return status == ATTN_OK ? sparse_check_fields(spec, error) : status;
 }
 
 /* ---- tensors ---- */
@@ -62,7 +64,7 @@ static attn_status build(trial *t, const problem_spec *spec, attn_error *error)
     t->tensors = input->tensors;
     for (int tensor = 0; tensor < TENSORS; tensor++)
         if (tensors_at(&t->tensors, tensor)->data == ATTN_LATER) fill(t, spec, tensor, input->problem.op);
-    t->flops = problem_flops(&input->problem, visible_pairs(&input->problem, NULL, NULL, t->tensors.offset_q.data));
+    t->flops = problem_flops(&input->problem, visible_pairs(&input->problem, NULL, NULL, NULL, t->tensors.offset_q.data));
     return ATTN_OK;
 }
 

@@ -112,7 +112,11 @@ void outputs_request(const output_settings *settings, attention_input *input)
 int output_shape(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK])
 {
     const int primal = tensors_about(t)->gradient_of;
-    const attn_archive_tensor *like = primal >= 0 ? input->used[primal].tensor : NULL;
+    const input_tensor *used = primal >= 0 ? &input->used[primal] : NULL;
+    const attn_archive_tensor *like = used && used->in_file && used->in_file->rank == 1 && primal <= TENSOR(v)
+                                          ? used->in_file /* a vector */
+                                      : used ? used->tensor
+                                             : NULL;
     if (!like) return input_file_shape(input, t, size, shape);
     memcpy(shape, like->shape, sizeof like->shape);
     return like->rank;

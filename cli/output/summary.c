@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "cli/base/commands.h"
 #include "cli/base/file.h"
 #include "cli/input/difference.h"
 #include "cli/input/listed.h"
@@ -58,6 +59,7 @@ static char *compose_json(const run_summary *done, const char *problem, const di
     cJSON *object = json_begin();
     json_text(object, "input", input->path);
     json_text(object, "output", done->output);
+    command_json_warnings(object);
     cJSON *used = json_list(object, "used");
     for (int r = 0; r < ROLES; r++)
         if (input->used[r].in_file) listed_json(used, role_name(r), input->used[r].in_file);

@@ -194,6 +194,7 @@ static char *compose_json(const page *g, const view_settings *settings, size_t b
 {
     cJSON *object = json_begin();
     json_text(object, "output", settings->output);
+    command_json_warnings(object);
     json_int(object, "bytes", (int64_t)bytes);
     json_int(object, "entries", g->entries);
     json_int(object, "layers", g->layers);

@@ -175,14 +175,29 @@ static void apply_mask(expectation *e, const attn_shape *s, const double *mask, 
         }
 }
 
-static int make_masks(expectation *e, const attn_problem *p)
+/* Clears `keep` where a pattern hides a key; positions are those that causal masks and windows have. */
+static void apply_patterns(expectation *e, const attn_shape *s, const expected_patterns *patterns)
+{
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t i = 0; i < s->len_q; i++)
+            for (int64_t j = 0; j < s->len_kv; j++) {
+                const int64_t position = i + (e->offset ? e->offset[b] : 0);
+                int shows = 1;
+                for (int n = 0; n < patterns->count; n++) shows &= ref_pattern_shows(&patterns->list[n], s->len_kv, i, j, position);
+                for (int64_t h = 0; h < s->heads_q && !shows; h++)
+                    e->keep[((b * s->heads_q + h) * s->len_q + i) * s->len_kv + j] = 0;
+            }
+}
+
+static int make_masks(expectation *e, const attn_problem *p, const expected_patterns *patterns)
 {
     const double *mask = e->in[TENSOR(mask)], *blocks = e->in[TENSOR(block_mask)];
-    if (!mask && !blocks) return 1;
+    if (!mask && !blocks && !patterns) return 1;
     if (!(e->keep = malloc((size_t)pairs_of(&p->shape) + 1))) return 0;
     memset(e->keep, 1, (size_t)pairs_of(&p->shape));
     apply_mask(e, &p->shape, mask, 1, 1);
     apply_mask(e, &p->shape, blocks, p->mask.block_q, p->mask.block_kv);
+    if (patterns) apply_patterns(e, &p->shape, patterns);
     return 1;
 }
 
@@ -284,7 +299,7 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p, con
                                                                         : REF_UNIFORM_ALL};
 }
 
-static int create(expectation *e, const attn_problem *p, const attn_tensors *all)
+static int create(expectation *e, const attn_problem *p, const attn_tensors *all, const expected_patterns *patterns)
 {
     const attn_shape *s = &p->shape;
     const int64_t rows = s->batch * s->heads_q * s->len_q, pairs = pairs_of(s);
@@ -297,7 +312,7 @@ static int create(expectation *e, const attn_problem *p, const attn_tensors *all
     e->sum_qk = doubles(pairs);
     e->sum_k = doubles(s->batch * s->heads_kv * s->len_kv);
     if (!(e->O && e->lse && e->S && e->P && e->dot && e->sum_qk && e->sum_k)) return 0;
-    if (!read_all(e, p, all) || !make_masks(e, p) || !make_dropout(e, p, all->call)) return 0;
+    if (!read_all(e, p, all) || !make_masks(e, p, patterns) || !make_dropout(e, p, all->call)) return 0;
     if (e->in[TENSOR(bias)] || e->in[TENSOR(alibi_slopes)] || e->in[TENSOR(bias_table)])
         if (!(e->added = doubles(pairs))) return 0;
     if (e->in[TENSOR(score_matrix)]) tensors_extent(p, all, TENSOR(score_matrix), w);
@@ -312,10 +327,10 @@ static int create(expectation *e, const attn_problem *p, const attn_tensors *all
     return ref_sizes_make(&e->sizes, &e->ref);
 }
 
-int expectation_create(expectation *e, const attn_problem *problem, const attn_tensors *tensors)
+int expectation_create(expectation *e, const attn_problem *problem, const attn_tensors *tensors, const expected_patterns *patterns)
 {
     *e = (expectation){.compute = tensors_compute(tensors)};
-    if (!create(e, problem, tensors)) {
+    if (!create(e, problem, tensors, patterns)) {
         expectation_destroy(e);
         return 0;
     }

@@ -12,7 +12,7 @@
 typedef struct expectation {
     ref_problem ref, sizes; /* sizes: ref_sizes_make */
     double *in[TENSORS];    /* all inputs of forward; NULL: unused.  ref points to these arrays */
-    unsigned char *keep;    /* the boolean mask and the block mask */
+    unsigned char *keep;    /* the boolean mask, the block mask and the patterns */
     double *Z;              /* dropout */
     int64_t *offset, *len_q, *len_kv;
     int64_t *begin_q, *begin_kv; /* packed: [batch + 1] */
@@ -30,12 +30,18 @@ typedef struct expectation {
     int bf16;         /* queries and keys are bf16 */
 } expectation;
 
+/* Masks by name (testing/problem/sparse.h) that the problem has besides its own fields and tensors. */
+typedef struct expected_patterns {
+    int count;
+    const ref_pattern *list;
+} expected_patterns;
+
 /* The problem's scale, or its default: 1/sqrt(dim_qk) for dot products, else 1. */
 double expected_scale(const attn_problem *problem);
 
-/* Reads the inputs through their slots, in any layout (they must have passed planning), and runs the reference.  Returns 0 if out
- * of memory; only then *e need not be destroyed. */
-int expectation_create(expectation *e, const attn_problem *problem, const attn_tensors *tensors);
+/* Reads the inputs through their slots, in any layout (they must have passed planning), and runs the reference; patterns: NULL for
+ * none.  Returns 0 if out of memory; only then *e need not be destroyed. */
+int expectation_create(expectation *e, const attn_problem *problem, const attn_tensors *tensors, const expected_patterns *patterns);
 void expectation_destroy(expectation *e);
 
 int64_t tensor_count(const int64_t size[4]);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fill.h"
+#include "masks.h"
 #include "pages.h"
 #include "testing/memory/element.h"
 #include "testing/random/random.h"
@@ -54,6 +55,7 @@ static int64_t draw_begins(check_call *call, const check_case *c, int t, random_
 }
 
 static int is_index(int t) { return !(tensors_about(t)->types & ~(1u << ATTN_I32 | 1u << ATTN_I64)); }
+static int is_of_masks(int t) { return t == TENSOR(ranges) || t == TENSOR(block_starts) || t == TENSOR(block_index); }
 
 /* Index arrays first, since they determine the number of tokens of packed tensors. */
 static int create_inputs(check_call *call, const check_case *c, random_state *random)
@@ -62,7 +64,7 @@ static int create_inputs(check_call *call, const check_case *c, random_state *ra
     int64_t tokens[2] = {-1, -1};
     int ok = 1;
     for (int t = 0; t < TENSORS && ok; t++) {
-        if (!is_index(t) || !tensors_reads(&call->tensors, op, t)) continue;
+        if (!is_index(t) || is_of_masks(t) || !tensors_reads(&call->tensors, op, t)) continue;
         ok = place_tensor(&call->in[t], call, t, c, -1);
         if (ok && (t == TENSOR(cu_seqlens_q) || t == TENSOR(cu_seqlens_kv)))
             tokens[t == TENSOR(cu_seqlens_kv)] = draw_begins(call, c, t, random);
@@ -169,10 +171,18 @@ attn_status check_inputs_create(check_call *call, const check_case *c, random_st
 attn_status check_call_create(check_call *call, const check_case *c, attn_error *error)
 {
     random_state random;
+    sparse_mask mask;
     attn_status status = check_inputs_create(call, c, &random, error);
-    if (status != ATTN_OK) return status;
-    if (!expectation_create(&call->expected, &call->problem, &call->tensors) ||
-        !flows_create(&call->flows, &call->expected, &call->problem, &call->tensors)) {
+    if (status == ATTN_OK) status = sparse_make(&mask, &c->spec, error);
+    if (status != ATTN_OK) {
+        check_call_destroy(call);
+        return status;
+    }
+    const int ok = masks_place(call, c, &mask) && masks_expect(call, c) &&
+                   flows_create(&call->flows, &call->expected, &call->problem, &call->tensors);
+    if (ok) masks_hide(call, &mask);
+    sparse_free(&mask);
+    if (!ok) {
         check_call_destroy(call);
         return failure(error, ATTN_ERR_MEMORY, "cannot allocate the tensors of a check");
     }

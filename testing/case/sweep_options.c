@@ -38,6 +38,8 @@ typedef enum option {
     CHUNK_CAUSAL,
     BLOCK,
     BLOCK_OF_KEYS,
+    NAMED,
+    NAMED_AND_MORE,
     PACKED,
     PACKED_CAUSAL,
     PAGES,
@@ -61,6 +63,39 @@ typedef enum option {
 } option;
 
 const int sweep_options = OPTIONS;
+
+/* A mask by name, with numbers that make a difference for these lengths. */
+static int draw_name(const problem_spec *s, random_state *r, char *text, size_t size)
+{
+    const int most = (int)(s->shape.len_q < s->shape.len_kv ? s->shape.len_q : s->shape.len_kv), a = (int)random_between(r, 1, 40),
+              b = (int)random_between(r, 1, 6);
+    switch (random_below(r, 12)) {
+    case 0:
+        return snprintf(text, size, "bigbird/%d/%d/%d/%d", a, b, (int)random_below(r, 3), (int)random_below(r, 3));
+    case 1:
+        return snprintf(text, size, "longformer/%d/%d", a, b);
+    case 2:
+        return snprintf(text, size, "strided/%d", random_below(r, 2) ? a : b);
+    case 3:
+        return snprintf(text, size, "documents/%d/%d", most / 3, most / 2);
+    case 4:
+        return snprintf(text, size, "fixed/%d/%d", a, a / b);
+    case 5:
+        return snprintf(text, size, "columns/%d", b);
+    case 6:
+        return snprintf(text, size, "prefix/%d", a);
+    case 7:
+        return snprintf(text, size, "lengths/%d/%d", 2 * a, 2 * a + b);
+    case 8:
+        return snprintf(text, size, "dilated/%d/%d", a, b);
+    case 9:
+        return snprintf(text, size, "diagonal/%d", a);
+    case 10:
+        return snprintf(text, size, "sliding/%d", a);
+    default:
+        return snprintf(text, size, "window/%d/%d", a, b);
+    }
+}
 
 static void draw_relative(problem_spec *s, random_state *r)
 {
@@ -175,6 +210,19 @@ void sweep_set_option(check_case *c, int64_t which, random_state *r)
         s->block_q = s->shape.len_q > 0 ? s->shape.len_q : 1;
         s->block_kv = random_between(r, 1, 80);
         break;
+    case NAMED:
+        (void)draw_name(s, r, s->sparse, sizeof s->sparse);
+        s->causal = (int)random_below(r, 3);
+        break;
+    case NAMED_AND_MORE: { /* a second one, which may need a matrix, and other masks */
+        const size_t used = (size_t)draw_name(s, r, s->sparse, sizeof s->sparse);
+        s->sparse[used] = '+';
+        (void)draw_name(s, r, s->sparse + used + 1, sizeof s->sparse - used - 1);
+        s->causal = (int)random_below(r, 2) ? SPEC_CAUSAL_TOP_LEFT : SPEC_CAUSAL_NONE;
+        s->mask = (int)random_below(r, 2), s->mask_drop = 0.2;
+        s->packed = (int)random_below(r, 2);
+        break;
+    }
     case PACKED:
         s->packed = 1;
         break;

@@ -431,7 +431,7 @@ static void evaluate_in(evaluation *e, translation *t, attn_dtype dtype, const j
     char text[160];
     set_problem(&r, t, dtype);
     if (!run_forward(e, &r, t->pool, how->options)) return;
-    if (!expectation_create(&r.expected, &r.problem, &r.tensors)) end_out_of_memory("what a case expects");
+    if (!expectation_create(&r.expected, &r.problem, &r.tensors, NULL)) end_out_of_memory("what a case expects");
     const outputs got = {.O = r.O, .lse = r.lse, .P = r.P, .o_dtype = r.tensors.o.dtype, .weights_dtype = r.expected.compute};
     if (!compare_outputs(&c, &r.expected, &got, r.block_kv)) end_out_of_memory("the comparison of a case");
     comparison_describe(&c, text, sizeof text);

@@ -96,7 +96,7 @@ static attn_status fill_defaults(problem_spec *spec, attn_error *error)
 
 attn_status problem_parse(const char *text, problem_spec *spec, attn_error *error)
 {
-    char word[80];
+    char word[SPEC_SPARSE + 8];
     unsigned char given[64] = {0};
     _Static_assert(sizeof given >= 40, "a place for every rule");
     problem_init(spec);
@@ -127,7 +127,7 @@ size_t problem_print(const problem_spec *spec, char *text, size_t size)
     if (size) text[0] = 0;
     for (int r = 0; r < problem_rules_count; r++) {
         const problem_rule *rule = &problem_rules[r];
-        char value[80];
+        char value[SPEC_SPARSE];
         if (!rule->print(rule, spec, value, sizeof value)) continue;
         const char *name = rule->word.form == WORD_IS_VALUE ? "" : rule->word.name;
         size_t left = whole < size ? size - whole : 0;

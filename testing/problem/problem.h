@@ -61,7 +61,7 @@ typedef enum spec_order { SPEC_BHSD, SPEC_BSHD } spec_order;
 /* Axes of a mask or bias that have size 1: "b1h1" is SPEC_ONE_B | SPEC_ONE_H. */
 enum { SPEC_ONE_B = 1, SPEC_ONE_H = 2, SPEC_ONE_Q = 4, SPEC_ONE_K = 8 };
 
-enum { SPEC_NAME = 48 };
+enum { SPEC_NAME = 48, SPEC_SPARSE = 192 };
 
 /* The contents of a problem string.  Start from problem_init. */
 typedef struct problem_spec {
@@ -131,9 +131,9 @@ typedef struct problem_spec {
     char rel[SPEC_NAME]; /* "shaw/64", "shaw-values/64", "full", "xl" */
     int drel;            /* the gradients of its tables */
 
-    int rope;               /* a command rotates its input; problem_build rejects it */
-    int64_t steps;          /* of decode: sq tokens each, appended in one call of `attn bench`; a problem is the last */
-    char sparse[SPEC_NAME]; /* "longformer/256/16" */
+    int rope;                 /* a command rotates its input; problem_build rejects it */
+    int64_t steps;            /* of decode: sq tokens each, appended in one call of `attn bench`; a problem is the last */
+    char sparse[SPEC_SPARSE]; /* "longformer/256/16", "documents/3/2/5+strided/8": see sparse.h */
 } problem_spec;
 
 typedef enum problem_word_form {
@@ -188,7 +188,9 @@ size_t problem_print(const problem_spec *spec, char *text, size_t size);
  * offsets i64.  offset=N becomes the tensor offset_q, which the caller fills with N.  ATTN_ERR_UNSUPPORTED names the first word
  * that this version does not support; ATTN_ERR_SHAPE: sizes whose product overflows. Packed tensors are dense, with tokens
  * outermost.  bwd has the gradients of q, k and v; of the bias, slopes, sink and scale with dbias, dslopes, dsink and dscale; and
- * of the weights of a score.  jvp has tangents of q, k, v and the bias, if there is one; so has bwd2, the gradient of bwd. */
+ * of the weights of a score.  sparse= becomes fields and, where it must, ranges,
+ * block_starts, block_index or the mask (sparse.h).  jvp has tangents of q, k, v and the bias, if there is one; so has bwd2, the
+ * gradient of bwd. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_tensors *tensors, attn_error *error);
 
 /* The meaning of score= and rel=. */

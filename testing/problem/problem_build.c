@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * problem_build.c - from a spec to the library's description of a problem. */
-#include <stdio.h>
-
 #include "problem.h"
 #include "problem_rules.h"
 #include "problem_terms.h"
+#include "sparse.h"
 #include "tensors.h"
 #include "testing/text/failure.h"
 
@@ -33,8 +32,6 @@ attn_status problem_check(problem_spec *spec, attn_error *error)
         if (!spec->offset_kind) return failure(error, ATTN_ERR_ARGUMENT, "causal=offset needs an offset");
         spec->causal = SPEC_CAUSAL_TOP_LEFT;
     }
-    if (spec->window && spec->sparse[0])
-        return failure(error, ATTN_ERR_ARGUMENT, "window and sparse=%s both define a window", spec->sparse);
     normalise_types(spec);
     if (spec->align == SPEC_ALIGN_TOP_LEFT) spec->align = SPEC_ALIGN_NONE;
     return problem_check_terms(spec, error);
@@ -232,16 +229,14 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     p.mask.window = spec->window;
     p.mask.window_left = spec->window ? spec->window_left : 0;
     p.mask.window_right = spec->window ? spec->window_right : 0;
-    long long width, global;
-    if (sscanf(spec->sparse, "longformer/%lld/%lld", &width, &global) == 2) {
-        p.mask.window = 1;
-        p.mask.window_left = p.mask.window_right = width / 2;
-        p.mask.global_q = p.mask.global_kv = global;
-    }
     p.mask.chunk = spec->chunk;
     p.mask.empty = (attn_empty)spec->empty;
     if (spec->block) p.mask.block_q = spec->block_q, p.mask.block_kv = spec->block_kv;
     status = lay_all(spec, &p, &all, error);
+    sparse_mask mask = {0};
+    if (status == ATTN_OK) status = sparse_plan(&mask, spec, error);
+    if (status == ATTN_OK) status = sparse_put(&mask, spec, 1, &p, &all, error);
+    sparse_free(&mask);
     if (status == ATTN_OK) *problem = p, *tensors = all;
     return status;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sparse.h"
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
@@ -328,6 +329,20 @@ attn_status value_read_pattern(const problem_rule *rule, problem_spec *spec, con
     if (!bad.word) return unknown_value(rule, value, error);
     return failure(error, ATTN_ERR_ARGUMENT, "%s=%.80s: %.*s (%.*s) is not an integer between 1 and 2^38", rule->word.name, value,
                    bad.word_length, bad.word, bad.text_length < 40 ? bad.text_length : 40, bad.text);
+}
+
+attn_status value_read_sparse(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (!value) return need_value(rule, error);
+    if (strlen(value) >= sizeof spec->sparse)
+        return failure(error, ATTN_ERR_ARGUMENT, "sparse: %zu characters are too many (at most %zu)", strlen(value),
+                       sizeof spec->sparse - 1);
+    sparse_masks *masks = need_memory(1, sizeof *masks);
+    const attn_status status = sparse_parse(value, 0, masks, error);
+    free(masks);
+    if (status != ATTN_OK) return failure_about(error, "sparse");
+    snprintf(spec->sparse, sizeof spec->sparse, "%s", value);
+    return ATTN_OK;
 }
 
 int value_print_pattern(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)

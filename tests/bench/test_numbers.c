@@ -115,7 +115,7 @@ static void counts_the_visible_pairs(void **state)
                 p.mask.chunk = chunk;
                 const int64_t offsets[] = {spec.offset, spec.offset, spec.offset};
                 const int64_t *q = lengths ? len_q : NULL, *kv = lengths ? len_kv : NULL;
-                const double pairs = visible_pairs(&p, q, kv, offsets);
+                const double pairs = visible_pairs(&p, NULL, q, kv, offsets);
                 if (pairs != pairs_one_by_one(&p, q, kv, offsets)) fail_msg("%s chunk %d: %g", text, (int)chunk, pairs);
                 if (lengths || spec.offset_kind) continue;
 

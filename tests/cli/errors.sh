@@ -10,13 +10,13 @@ make width.safetensors q:f32:6x4x8 k:f32:6x5x7 v:f32:6x5x6
 make vheads.safetensors q:f32:6x4x8 k:f32:6x5x8 v:f32:3x5x6
 make vtokens.safetensors q:f32:6x4x8 k:f32:6x5x8 v:f32:6x4x6
 make batch.safetensors q:f32:2x6x4x8 k:f32:3x6x5x8 v:f32:2x6x5x6
-make rank1.safetensors q:f32:8 k:f32:8 v:f32:8
+make rank1.safetensors q:f32:8 k:f32:2x4x8 v:f32:2x4x8
 make int.safetensors q:i32:4x8:1 k:f32:4x8 v:f32:4x8
 make mixed.safetensors q:f32:4x8 k:f64:4x8 v:f32:4x8
 make nokey.safetensors q:f32:4x8 kk:f32:4x8 v:f32:4x8
 make noquery.safetensors x:f32:4x8
 make mask.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 mask:bool:4x5:1
-make mask1.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 mask:bool:4:1
+make mask1.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 mask:bool:5:1
 make maskf.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 mask:f32:4x4
 make biasi.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 bias:i32:4x4:1
 make lengths.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:i64:2:9
@@ -331,7 +331,7 @@ rejected 2 "attn run: dstate.safetensors: dfinal_state is present, but dfinal_su
 rejected 2 "attn run: a.safetensors: no tensor 'near' (nearest: k, q, v)" run a.safetensors --offset=near -o out.npz
 
 # run: shapes
-rejected 2 "attn run: rank1.safetensors: tensor 'q' [8]: expected [token, channel] or more axes" run rank1.safetensors -o out.npz
+rejected 2 "attn run: rank1.safetensors: tensor 'k' [2, 4, 8] does not fit 'q' [1, 8]: ranks 3 and 2" run rank1.safetensors -o out.npz
 rejected 2 "attn run: rank.safetensors: tensor 'k' [5, 8] does not fit 'q' [6, 4, 8]: ranks 2 and 3" run rank.safetensors -o out.npz
 rejected 2 "attn run: batch.safetensors: tensor 'k' [3, 6, 5, 8] does not fit 'q' [2, 6, 4, 8]: batches of 3 and 2" run batch.safetensors -o out.npz
 rejected 2 "attn run: width.safetensors: tensor 'k' [6, 5, 7] does not fit 'q' [6, 4, 8]: widths of 7 and 8; --score=general takes both" run width.safetensors -o out.npz
@@ -339,13 +339,13 @@ rejected 2 "attn run: gqa.safetensors: tensor 'k' [4, 5, 8] does not fit 'q' [6,
 rejected 2 "attn run: vheads.safetensors: tensor 'v' [3, 5, 6] does not fit 'k' [6, 5, 8]: 3 and 6 heads" run vheads.safetensors -o out.npz
 rejected 2 "attn run: vtokens.safetensors: tensor 'v' [6, 4, 6] does not fit 'k' [6, 5, 8]: 4 and 5 tokens" run vtokens.safetensors -o out.npz
 rejected 2 "attn run: mask.safetensors: tensor 'mask' [4, 5] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask.safetensors -o out.npz
-rejected 2 "attn run: mask1.safetensors: tensor 'mask' [4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask1.safetensors -o out.npz
+rejected 2 "attn run: mask1.safetensors: tensor 'mask' [5] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask1.safetensors -o out.npz
 rejected 2 "attn run: lengths3.safetensors: tensor 'lengths_kv' [3]: expected one number for each batch entry [2]" run lengths3.safetensors -o out.npz
 
 # run: types and values
 rejected 2 "attn run: int.safetensors: tensor 'q' is i32; expected f32, f64, f16 or bf16" run int.safetensors -o out.npz
 rejected 2 "attn run: mixed.safetensors: tensor 'k' is f64 and 'q' is f32; --dtype=f64 or f32 makes them one" run mixed.safetensors -o out.npz
-rejected 2 "attn run: maskf.safetensors: tensor 'mask' is f32; expected bool or u8 (1 = keep); --bias=NAME adds it" run maskf.safetensors -o out.npz
+rejected 2 "attn run: maskf.safetensors: tensor 'mask' is a mask and has -0.958924 at [0, 0]; expected 0 and 1" run maskf.safetensors -o out.npz
 rejected 2 "attn run: biasi.safetensors: tensor 'bias' is i32; expected f32, f64, f16 or bf16" run biasi.safetensors -o out.npz
 rejected 2 "attn run: lengthsf.safetensors: tensor 'lengths_kv' is f32; expected integers, such as i64" run lengthsf.safetensors -o out.npz
 rejected 2 "attn run: lengths.safetensors: lengths_kv[0] (9) is not between 0 and 4" run lengths.safetensors -o out.npz

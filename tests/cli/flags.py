@@ -43,7 +43,7 @@ LINEAR = ["--linear", "--causal"]
 TENSORS = {
     **{name: ([f"--{name}=t"], {"t": floats(H, S, D)}) for name in "qkv"},
     "query": (["--query=t"], {"t": floats(H, S, D)}), "key": (["--key=t"], {"t": floats(H, S, D)}), "value": (["--value=t"], {"t": floats(H, S, D)}),
-    "mask": (["--mask=t"], {"t": booleans(S, S)}), "bias": (["--bias=t"], {"t": floats(S, S)}),
+    "mask": (["--mask=t"], {"t": booleans(S, S)}), "mask-drop": (["--mask-drop"], {"mask": ("I64", [S, S], [1 if j > i else 0 for i in range(S) for j in range(S)])}), "bias": (["--bias=t"], {"t": floats(S, S)}),
     "lengths-q": (["--lengths-q=t"], {**BATCH, "t": integers(3)}), "lengths-kv": (["--lengths-kv=t"], {**BATCH, "t": integers(3)}),
     "offset": (["--offset=t", "--causal"], {**BATCH, "t": integers(1)}), "slopes": (["--slopes=t"], {"t": floats(H)}),
     "bias-table": (["--bias-table=t", "--clipped=2"], {"t": floats(H, 5)}), "clipped": (["--clipped=2"], {"bias_table": floats(H, 5)}),
@@ -69,7 +69,7 @@ TENSORS = {
     "rope-scaling": (["--rope", "--rope-scaling=linear/4"], {}), "causal": (["--causal"], {}), "align": (["--window=1,0", "--align=bottom-right"], {}),
     "window": (["--window=1,0"], {}), "layout": (["--layout=bhsd"], {}), "softcap": (["--softcap=2"], {}), "temperature": (["--temperature=2"], {}),
     "chunk": (["--chunk=2"], {}), "empty": (["--empty=uniform"], {}), "normaliser": (["--normaliser=relu"], {}),
-    "shift": (["--shift=1", "--normaliser=sigmoid"], {}), "sparse": (["--sparse=longformer/2/1"], {}),
+    "shift": (["--shift=1", "--normaliser=sigmoid"], {}), "sparse": (["--sparse=bigbird/1/1/1/0+prefix/2"], {}),
     # of run
     "backward": (["--backward"], {"do": floats(H, S, D)}), "jvp": (["--jvp"], {"tan_q": floats(H, S, D)}),
     "double-backward": (["--double-backward"], {"do": floats(H, S, D), "tan_q": floats(H, S, D)}), "linear": (["--linear"], {}), "linformer": (["--linformer"], {"projection": floats(S, 2)}),
@@ -167,7 +167,7 @@ WORDS = {
     "empty": "empty=uniform", "dlse": "bwd:dlse", "dslopes": "bwd:alibi:dslopes", "dsink": "bwd:sink:dsink", "dscale": "bwd:scale=heads:dscale",
     "dbias": "bwd:bias:dbias", "score": "score=cosine", "w": "score=additive/8:w=bias", "normaliser": "normaliser=relu", "shift": "normaliser=sigmoid:shift=1",
     "rel": "rel=shaw/2", "drel": "bwd:rel=shaw/2:drel", "clipped": "clipped=2", "shared": "clipped=2:shared", "dtable": "bwd:t5:dtable",
-    "sparse": "sparse=longformer/2/1", "phi": "linear:phi=relu", "decay": "linear:causal:decay=head", "rule": "linear:causal:rule=delta",
+    "sparse": "sparse=documents/1/3+strided/2", "phi": "linear:phi=relu", "decay": "linear:causal:decay=head", "rule": "linear:causal:rule=delta",
     "denominator": "linear:denominator=add", "epsilon": "linear:epsilon=0.5", "form": "linear:causal:form=recurrent", "seed": "seed=1",
     "ktype": "ktype=f16:vtype=i8", "vtype": "vtype=f8_e4m3", "spread": "lens:spread=log", "page": "page=4", "prefix": "b2:skv9:page=4:prefix=8", "tree": "tree=3", "steps": "decode:skv16:steps=2",
 }

@@ -162,7 +162,11 @@ heads='--heads=4 --heads-kv=2'
     rejected 2 "attn layer: odd.safetensors: tensor 'mask' [4, 5] does not broadcast to [2, 4, 5, 5] (batch, head, query, key); --ignore=mask leaves it out" \
         layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small mask:f32:5x5
-    rejected 3 "attn layer: odd.safetensors: tensor 'mask' is f32; expected bool or u8 (1 = keep)" layer odd.safetensors -o out.npz $heads
+    rejected 2 "attn layer: odd.safetensors: tensor 'mask' is a mask and has 0.412118 at [0, 0]; expected 0 and 1" layer odd.safetensors -o out.npz $heads
+    rejected 2 "attn layer: small.safetensors: --mask-drop says what a mask means, and there is no tensor 'mask'" \
+        layer small.safetensors -o out.npz $heads --mask-drop
+    rejected 2 "attn layer: small.safetensors: --decode takes no --sparse but masks that are windows: longformer, strided, dilated, diagonal, local, radius, sliding, window" \
+        layer small.safetensors -o out.npz $heads --causal --decode --sparse=prefix/2
     "$MAKE" odd.safetensors $small bias:f64:5x5
     rejected 3 "attn layer: odd.safetensors: tensor 'bias' is f64; expected f32" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small mask:bool:5x5:1

@@ -17,7 +17,7 @@ ok "another seed draws others" test "$(rows bigbird/2/1/0/2 -n 20 --seed 7)" != 
 # Every kind of mask.h has a word here and a row on its page, which has every word, too.
 for kind in $(sed -nE 's/^ +(ATTN_PATTERN_[A-Z_]+) = [0-9]+,?$/\1/p' "$ROOT/include/attn/mask.h"); do
     name=$(echo "${kind#ATTN_PATTERN_}" | tr '[:upper:]' '[:lower:]')
-    ok "cli/mask/pattern.c has a row for $kind" grep -q "$kind," "$ROOT/cli/mask/pattern.c"
+    ok "testing/problem/pattern.c has a row for $kind" grep -q "$kind," "$ROOT/testing/problem/pattern.c"
     ok "docs/mechanisms/masks.md has a row for $name" grep -qE "^\|[^|]*\`$name[(\`]" "$ROOT/docs/mechanisms/masks.md"
 done
 "$ATTN" mask --help | sed -n '/^Masks/,$p' | sed -n 's/^  \([a-z-]*\).*/\1/p' >words.txt

@@ -40,6 +40,7 @@ static void canonical_strings(void **state)
         "fwd:f32:sq9:d8:score=additive/128:rel=shaw/64:t5:rope:sparse=longformer/256/16",
         "fwd:f32:sq9:d8:score=cosine",
         "fwd:f32:sq9:d8:sparse=longformer/274877906944/274877906944",
+        "fwd:f32:sq9:d8:causal:window=3,-1:sparse=bigbird/2/3/1/1+documents/3/2/4+strided/2",
         "fwd:f32:sq9:d8:score=general/48:w=heads",
         "bwd:f32:sq9:d8:score=metric",
         "fwd:f32:sq9:d8:score=additive:w=heads-bias",
@@ -154,10 +155,20 @@ static void rejects(void **state)
          "score=general/274877906945: CHANNELS (274877906945) is not an integer between 1 and 2^38"},
         {"sq9:d8:score=metric/08", "score=metric/08: ROWS (08) is not an integer between 1 and 2^38"},
         {"sq9:d8:score=metric/8/9", "score: unknown value 'metric/8/9' (nearest: metric, metric/ROWS)"},
-        {"sq9:d8:sparse=longformer/0/0", "sparse=longformer/0/0: WIDTH (0) is not an integer between 1 and 2^38"},
-        {"sq9:d8:sparse=longformer/4/99999999999999999999",
-         "sparse=longformer/4/99999999999999999999: GLOBAL (99999999999999999999) is not an integer between 1 and 2^38"},
-        {"sq9:d8:sparse=longformer/4", "sparse: unknown value 'longformer/4' (nearest: longformer/WIDTH/GLOBAL)"},
+        {"sq9:d8:sparse=longformer/0/0", "sparse: global-local: width is 0; it must be between 1 and 2^60"},
+        {"sq9:d8:sparse=longformer/4/99999999999999999999", "sparse: longformer: '99999999999999999999' is not an integer"},
+        {"sq9:d8:sparse=longformer/4", "sparse: longformer: too few numbers; expected longformer/WIDTH/G"},
+        {"sq9:d8:sparse=longformr/4/1", "sparse: unknown mask 'longformr' (nearest: longformer)"},
+        {"sq9:d8:sparse", "sparse needs a value: sparse=NAME/N..."},
+        {"sq9:d8:sparse=radius/2+", "sparse: unknown mask '' (nearest: map)"},
+        {"sq9:d8:sparse=radius/ 2", "sparse: radius: ' 2' is not an integer"},
+        {"sq9:d8:sparse=fixed/2/3", "sparse: fixed: columns is 3; it must be at most the stride, 2"},
+        {"sq9:d8:sparse=causal", "sparse: causal has a word of its own: causal"},
+        {"sq9:d8:sparse=radius/2+bottom-right", "sparse: bottom-right has a word of its own: causal=bottom-right"},
+        {"sq9:d8:sparse=map/2/2",
+         "sparse: map/2/2 needs a tensor: block=Q,K draws one, and --block=Q,K takes the tensor 'blocks' of a file"},
+        {"sq9:d8:sparse=radius/1+radius/2+radius/3+radius/4+radius/5+radius/6+radius/7+radius/8+radius/9",
+         "sparse: more than 8 masks"},
         {"linear:sq9:d8:phi=favor/0", "phi=favor/0: N (0) is not an integer between 1 and 2^38"},
         {"linear:sq9:d8:phi=favor/-1", "phi=favor/-1: N (-1) is not an integer between 1 and 2^38"},
         {"sq9:d8:rel=shaw/x", "rel=shaw/x: DISTANCE (x) is not an integer between 1 and 2^38"},
@@ -248,6 +259,38 @@ static void names_words_of_linear_attention(void **state)
     }
 }
 
+/* sparse= that does not fit its problem. */
+static void rejects_masks_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+        attn_status status;
+    } rows[] = {
+        {"sq9:d8:sparse=documents/5/5",
+         "sparse: documents: lengths_q[1] is 5; it must be between 0 and 4, what the documents before it leave", ATTN_ERR_ARGUMENT},
+        {"sq9:d8:sparse=prefix/2:offset=1",
+         "sparse: prefix/2 needs queries at positions that all batch entries share: neither offset nor align=bottom-right, nor "
+         "causal=bottom-right with lens, packed, ragged or page",
+         ATTN_ERR_UNSUPPORTED},
+        {"sq9:d8:sparse=radius/2+fixed/3/1:causal=bottom-right:packed",
+         "sparse: fixed/3/1 needs queries at positions that all batch entries share: neither offset nor align=bottom-right, nor "
+         "causal=bottom-right with lens, packed, ragged or page",
+         ATTN_ERR_UNSUPPORTED},
+        {"sq16777217:d8:sparse=prefix/4", "sparse: prefix/4 is made for at most 2^24 queries and keys", ATTN_ERR_UNSUPPORTED},
+        {"sq70000:d8:sparse=bigbird/1/1/1/1", "sparse: bigbird/1/1/1/1 has more than 2^16 blocks", ATTN_ERR_UNSUPPORTED},
+    };
+    for (size_t k = 0; k < COUNT(rows); k++) {
+        problem_spec spec;
+        attn_problem problem;
+        attn_tensors tensors;
+        attn_error error;
+        assert_int_equal(problem_parse(rows[k].text, &spec, &error), ATTN_OK);
+        assert_int_equal(problem_build(&spec, &problem, &tensors, &error), rows[k].status);
+        assert_string_equal(error.message, rows[k].message);
+    }
+}
+
 /* A truncated string is still terminated, and the length returned is that of the full string. */
 static void prints_into_small_memory(void **state)
 {
@@ -298,6 +341,7 @@ int main(void)
         cmocka_unit_test(rejects_long_words),
         cmocka_unit_test(names_what_is_missing),
         cmocka_unit_test(names_words_of_linear_attention),
+        cmocka_unit_test(rejects_masks_by_name),
         cmocka_unit_test(prints_into_small_memory),
         cmocka_unit_test(edit_distances),
         cmocka_unit_test(the_table_is_whole),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * pattern.h - masks by name as text: "longformer/256/16", "window/5/0", "documents/3/2/5". */
-#ifndef ATTN_CLI_MASK_PATTERN_H
-#define ATTN_CLI_MASK_PATTERN_H
+#ifndef ATTN_TESTING_PROBLEM_PATTERN_H
+#define ATTN_TESTING_PROBLEM_PATTERN_H
 
 #include "attn/mask.h"
 

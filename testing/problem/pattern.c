@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * pattern.c - masks by name, from text. */
+ * pattern.c - masks by name, from text: the words of `attn mask` and of sparse=. */
 #include "pattern.h"
 
 #include <errno.h>
@@ -65,7 +65,7 @@ attn_status pattern_parse(const char *text, uint64_t seed, named_pattern *out, a
         char *end;
         errno = 0;
         long long number = strtoll(at + 1, &end, 10);
-        if (end == at + 1 || errno || (*end && !strchr("/,", *end)))
+        if (end == at + 1 || errno || (*end && !strchr("/,", *end)) || !strchr("-0123456789", at[1]))
             return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not an integer", name, at + 1);
         if (count == found->most)
             return failure(error, ATTN_ERR_ARGUMENT, "%s: too many numbers (at most %d); expected %s%s%s", name, found->most, name,
