@@ -137,11 +137,11 @@ ATTN_API attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t
 /*
  * Makes attention use the set as its mask, in memory linear in len_q + len_kv and, with blocks, in their number: sets problem->mask
  * (causal, align, window, chunk, dilation, global tokens, sizes of blocks) and fills slots of tensors, dense and of the natural
- * type except for a mask that broadcasts: ranges, block_starts and block_index, or, for attn_pattern_columns, mask.  The same set
- * serves all batch entries and heads.  The slots point to arrays of the set, which must outlive plans and executions that use them.
- * Lengths, bias and all other masks stay as they are and are combined by and; with attn_pattern_causal_bottom_right, everything
- * that depends on positions (a least distance, ALiBi, tables) uses the positions of the set.  Not with an origin of queries or keys
- * (attn_call): a set begins at 0.
+ * type except for a mask that broadcasts: ranges, block_starts and block_index, or, for attn_pattern_columns that keeps many keys,
+ * mask.  The same set serves all batch entries and heads.  The slots point to arrays of the set, which must outlive plans and
+ * executions that use them. Lengths, bias and all other masks stay as they are and are combined by and; with
+ * attn_pattern_causal_bottom_right, everything that depends on positions (a least distance, ALiBi, tables) uses the positions of
+ * the set.  Not with an origin of queries or keys (attn_call): a set begins at 0.
  *
  * tensors->struct_size is at least sizeof(attn_tensors) of this header.  Returns, with both structs untouched,
  *      ATTN_ERR_ARGUMENT     one of these fields or slots is already in use, if only by a type or a stride; an origin; or the

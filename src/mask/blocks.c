@@ -124,6 +124,20 @@ int attn_block_lists_make_fixed(block_lists *l, const attn_pattern *p, int64_t o
     return 1;
 }
 
+int attn_block_lists_make_columns(block_lists *l, const unsigned char *columns, int64_t len_q, int64_t len_kv)
+{
+    int64_t entries = 0;
+    for (int64_t j = 0; j < len_kv; j++) entries += columns[j];
+    *l = (block_lists){len_q, 1, 1, len_kv, allocate(1, sizeof *l->rows), allocate(entries, sizeof *l->columns)};
+    if (!l->rows || !l->columns) return 0;
+    l->rows[0] = 0;
+    l->rows[1] = entries;
+    entries = 0;
+    for (int64_t j = 0; j < len_kv; j++)
+        if (columns[j]) l->columns[entries++] = j;
+    return 1;
+}
+
 void attn_block_lists_free(block_lists *l)
 {
     free(l->rows);

@@ -216,6 +216,23 @@ static int add_rule(attn_pattern_set *set, const rule *r, int *fits)
     return 1;
 }
 
+/* A mask of keys is one pass over every tile; if it keeps fewer than one key in 18, a list of them skips the others (shorter gaps
+ * are visited: SHORT_GAP of src/core/tile/runs.c).  Few queries have a walk of their own, which has no lists.  Returns 0 if memory
+ * is short. */
+static int list_columns(attn_pattern_set *set)
+{
+    enum { FEWEST_QUERIES = 64, KEYS_FOR_ONE = 18 };
+    int64_t kept = 0;
+    if (!set->columns || set->lists || set->dense || set->len_q < FEWEST_QUERIES) return 1;
+    for (int64_t j = 0; j < set->len_kv; j++) kept += set->columns[j];
+    if (kept > (set->len_kv + KEYS_FOR_ONE - 1) / KEYS_FOR_ONE) return 1;
+    if (!attn_block_lists_make_columns(&set->of_columns, set->columns, set->len_q, set->len_kv)) return 0;
+    set->lists = &set->of_columns;
+    free(set->columns);
+    set->columns = NULL;
+    return 1;
+}
+
 int attn_pattern_set_fuse(attn_pattern_set *set)
 {
     set->mask.align = set->bottom_right ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
@@ -224,5 +241,5 @@ int attn_pattern_set_fuse(attn_pattern_set *set)
         if (!add_rule(set, &set->rules[k], &fits)) return 0;
         if (!fits && !set->dense) set->dense = (int)k + 1;
     }
-    return 1;
+    return list_columns(set);
 }

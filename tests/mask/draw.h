@@ -40,7 +40,7 @@ static inline attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len
     case ATTN_PATTERN_STRIDED:
         return attn_pattern_strided(1 + below(below(2) ? 6 : 160));
     case ATTN_PATTERN_COLUMNS:
-        return attn_pattern_columns(1 + below(9));
+        return attn_pattern_columns(1 + below(below(2) ? 9 : 50));
     case ATTN_PATTERN_DILATED:
         return attn_pattern_dilated(below(20), 1 + below(12));
     case ATTN_PATTERN_FIXED:

@@ -23,6 +23,7 @@ static const struct {
              {"diagonal/11", 1},
              {"strided/4", 1},
              {"columns/5", 0},
+             {"columns/20", 0},
              {"dilated/3/4", 1},
              {"fixed/8/2", 2},
              {"fixed/7/3", 2},
