@@ -49,13 +49,16 @@ void named_masks_block_rows(named_masks *m, attn_problem *problem, attn_tensors 
     const int64_t *starts = m->mask.slots.block_starts.data, *index = m->mask.slots.block_index.data;
     if (!starts) return;
     const int64_t block_q = problem->mask.block_q, len_q = problem->shape.len_q;
+    const int same = block_q >= len_q; /* for all queries */
+    const int64_t rows = same ? len_q > 0 : len_q;
     const int64_t size[4] = {1, 1, len_q, problem_blocks(problem->shape.len_kv, problem->mask.block_kv)};
-    m->block_rows = need_memory(size[2] * size[3] > 0 ? size[2] * size[3] : 1, 1);
-    for (int64_t i = 0; i < len_q; i++)
+    m->block_rows = need_memory(rows * size[3] > 0 ? rows * size[3] : 1, 1);
+    for (int64_t i = 0; i < rows; i++)
         for (int64_t n = starts[i / block_q]; n < starts[i / block_q + 1]; n++) m->block_rows[i * size[3] + index[n]] = 1;
     problem->mask.block_q = 1;
     problem->mask.block_entries = 0;
     all->block_starts = all->block_index = (attn_input){0};
     all->block_mask = (attn_input){m->block_rows, ATTN_BOOL, {0}};
-    (void)tensors_lay(tensors_slot(all, TENSOR(block_mask)), size, (const int[4]){0, 1, 2, 3}, 1 << 0 | 1 << 1);
+    (void)tensors_lay(tensors_slot(all, TENSOR(block_mask)), size, (const int[4]){0, 1, 2, 3},
+                      SPEC_ONE_B | SPEC_ONE_H | (same ? SPEC_ONE_Q : 0));
 }

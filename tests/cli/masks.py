@@ -151,8 +151,20 @@ def near(a, b):
     return len(a) == len(b) and all(x == y or abs(x - y) < 2e-5 for x, y in zip(a, b))
 
 
+def named_columns():
+    """Few columns of many keys are a list of keys."""
+    n, tensors = 70, {x: floats(70, D) for x in "qk"}
+    attn("mask", "columns/20", "-n", str(n), "-o", "mask.safetensors")
+    tensor_file.write("in.safetensors", tensors)
+    tensor_file.write("same.safetensors", {**tensors, "mask": tensor_file.read("mask.safetensors")[0]["mask"]})
+    words = ["--token=#69", "--count=9", "--json"]
+    got, expect = attn("top", "in.safetensors", *words, "--sparse=columns/20").stdout, attn("top", "same.safetensors", *words).stdout
+    check("top columns/20", len(json.loads(got)["links"]) == 4 and near(*([x["weight"] for x in json.loads(t)["links"]] for t in (got, expect))))
+
+
 def named_masks():
     n, heads = 17, 2
+    named_columns()
     rows = {x: floats(2, heads, n, D) for x in ("q", "k", "v", "do")}
     width = heads * D
     layer = {"x": floats(2, n, width), **{w: floats(width, width) for w in ("wq", "wk", "wv", "wo")}}
