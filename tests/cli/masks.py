@@ -85,6 +85,32 @@ def numbers_to_be_added():
     check("and none, if it has other numbers", run(QKV, "--bias=mask", mask=("F32", [S, S], [0.5] * 25))[1] == [])
 
 
+def other_commands():
+    """layer, top, analyze and view take the same masks as run."""
+    width = H * D
+    layer = {"x": floats(B, S, width), **{w: floats(width, width) for w in ("wq", "wk", "wv", "wo")}}
+    keep = "BOOL", [B, 1, 1, S], [bool(x) for x in flat(PAD)]
+    forms = (([], ("F32", [B, S], flat(PAD))), (["--mask-drop"], ("I64", [B, S], [1 - x for x in flat(PAD)])), ([], ("I32", [B, 1, S], flat(PAD))),
+             ([], ("F32", [B, 1, 1, S], [0.0 if x else -math.inf for x in flat(PAD)])))
+    expect = run(layer, "--heads=2", command="layer", mask=keep)[0]["y"]
+    for flags, mask in forms:
+        got = run(layer, "--heads=2", *flags, command="layer", mask=mask)
+        check(f"layer {mask[:2]} {flags}", near(got[0]["y"][2], expect[2]) and len(got[1]) == (math.inf in map(abs, mask[2])))
+        used = json.loads(attn("layer", "in.safetensors", "-o", "out.safetensors", "--heads=2", "--json", *flags).stdout)["used"]
+        check("  which is used", "mask" in [t["tensor"] if "tensor" in t else t["name"] for t in used])
+    no_mask = run(layer, "--heads=2", "--mask-drop", command="layer")
+    check("layer --mask-drop without a mask", no_mask == (2, "attn layer: in.safetensors: --mask-drop says what a mask means, and there is no tensor 'mask'"))
+    for words in (["top", "--token=#1", "--json"], ["analyze", "--json"], ["view", "-o", "page.html", "--json"]):
+        pages = []
+        for flags, mask in (([], keep), *forms):
+            tensor_file.write("in.safetensors", {**QKV, "mask": mask})
+            r = attn(words[0], "in.safetensors", *words[1:], *flags)
+            said = json.loads(r.stdout)
+            check(f"{words[0]} {mask[:2]} {flags}", said.pop("warnings", []) == [line.split("warning: ", 1)[1] for line in r.stderr.splitlines()])
+            pages.append([x for x in flat_values(said) if isinstance(x, (int, float)) and words[0] != "view"])
+        check(f"{words[0]} has the same numbers", all(near(p, pages[0]) for p in pages))
+
+
 def doubts():
     own = "tensor 'mask' hides from every query the key at its own position; --mask-drop takes it as one with 1 = hide"
     later = [int(j > i) for i in range(S) for j in range(S)]
@@ -223,6 +249,7 @@ def tiles():
 def main():
     masks_of_every_type_and_shape()
     numbers_to_be_added()
+    other_commands()
     doubts()
     errors()
     vectors()
