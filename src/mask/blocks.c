@@ -99,13 +99,13 @@ static int64_t walk_fixed(const block_lists *l, int64_t own, int64_t of_stride, 
 }
 
 /* More entries than this would be more memory than a matrix of many a problem. */
-static const double MAX_FIXED_ENTRIES = 1 << 28;
+static const double MAX_ENTRIES = 1 << 28;
 
 int attn_block_lists_make_fixed(block_lists *l, const attn_pattern *p, int64_t offset, int64_t len_q, int64_t len_kv)
 {
     const int64_t stride = p->size[0], unit = common_divisor(stride, p->size[1]), of_stride = stride / unit;
     const double rows = (double)len_q / (double)stride + 1, strides = (double)len_kv / (double)stride + 1;
-    if (offset % stride || rows * ((double)of_stride + strides * (double)(p->size[1] / unit)) > MAX_FIXED_ENTRIES) return 1;
+    if (offset % stride || rows * ((double)of_stride + strides * (double)(p->size[1] / unit)) > MAX_ENTRIES) return 1;
     l->block_q = stride;
     l->block_kv = unit;
     l->count_q = ceil_div(len_q, stride);
@@ -119,6 +119,57 @@ int attn_block_lists_make_fixed(block_lists *l, const attn_pattern *p, int64_t o
     for (int64_t n = 0; n < l->count_q; n++) {
         l->rows[n] = entries;
         entries += walk_fixed(l, n + offset / stride, of_stride, p->size[1] / unit, l->columns + entries);
+    }
+    l->rows[l->count_q] = entries;
+    return 1;
+}
+
+/* Blocks low .. high-1 of a list, in the units of the common refinement. */
+typedef struct run {
+    int64_t low, high;
+} run;
+
+static run run_at(const block_lists *from, const block_lists *unit, int64_t entry)
+{
+    const int64_t times = from->block_kv / unit->block_kv, low = from->columns[entry] * times;
+    return (run){low, low + times < unit->count_kv ? low + times : unit->count_kv};
+}
+
+/* Blocks of row n that both lists have; also writes them unless `to` is NULL. */
+static int64_t walk_both(const block_lists *l, const block_lists *a, const block_lists *b, int64_t n, int64_t *to)
+{
+    const int64_t row_a = n * l->block_q / a->block_q, row_b = n * l->block_q / b->block_q;
+    int64_t i = a->rows[row_a], j = b->rows[row_b], entries = 0;
+    while (i < a->rows[row_a + 1] && j < b->rows[row_b + 1]) {
+        const run x = run_at(a, l, i), y = run_at(b, l, j);
+        const int64_t high = x.high < y.high ? x.high : y.high;
+        for (int64_t k = x.low > y.low ? x.low : y.low; k < high; k++, entries++)
+            if (to) to[entries] = k;
+        if (x.high <= y.high) i++;
+        else j++;
+    }
+    return entries;
+}
+
+int attn_block_lists_intersect(block_lists *l, const block_lists *a, const block_lists *b, int64_t len_q, int64_t len_kv, int *fits)
+{
+    double most = 0;
+    *l = (block_lists){.block_q = common_divisor(a->block_q, b->block_q), .block_kv = common_divisor(a->block_kv, b->block_kv)};
+    l->count_q = ceil_div(len_q, l->block_q);
+    l->count_kv = ceil_div(len_kv, l->block_kv);
+    for (int64_t n = 0; n < a->count_q; n++) /* of each row of a as many as it has, in as many rows as it becomes */
+        most += (double)(a->rows[n + 1] - a->rows[n]) * (double)(a->block_q / l->block_q) * (double)(a->block_kv / l->block_kv);
+    *fits = most <= MAX_ENTRIES && (double)l->count_q <= MAX_ENTRIES;
+    if (!*fits) return 1;
+    int64_t entries = 0;
+    for (int64_t n = 0; n < l->count_q; n++) entries += walk_both(l, a, b, n, NULL);
+    l->rows = allocate(l->count_q, sizeof *l->rows);
+    l->columns = allocate(entries, sizeof *l->columns);
+    if (!l->rows || !l->columns) return 0;
+    entries = 0;
+    for (int64_t n = 0; n < l->count_q; n++) {
+        l->rows[n] = entries;
+        entries += walk_both(l, a, b, n, l->columns + entries);
     }
     l->rows[l->count_q] = entries;
     return 1;

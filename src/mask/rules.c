@@ -98,10 +98,22 @@ static int add_chunk(attn_pattern_set *set, int64_t size)
     return 1;
 }
 
-static int add_lists(attn_pattern_set *set, const block_lists *lists)
+/* Returns 0 if memory is short. */
+static int add_lists(attn_pattern_set *set, const block_lists *lists, int *fits)
 {
-    if (set->lists) return 0;
-    set->lists = lists;
+    block_lists both;
+    if (!set->lists) {
+        set->lists = lists;
+        return 1;
+    }
+    const int made = attn_block_lists_intersect(&both, set->lists, lists, set->len_q, set->len_kv, fits);
+    if (!made || !*fits) {
+        attn_block_lists_free(&both);
+        return made;
+    }
+    attn_block_lists_free(&set->made);
+    set->made = both;
+    set->lists = &set->made;
     return 1;
 }
 
@@ -195,15 +207,14 @@ static int add_rule(attn_pattern_set *set, const rule *r, int *fits)
         *fits = add_window(set, size[0] * size[1], size[0] * size[1]) && add_dilation(set, size[1]);
         break;
     case ATTN_PATTERN_FIXED:
-        *fits = r->blocks.rows && add_lists(set, &r->blocks);
-        break;
+        *fits = r->blocks.rows != NULL;
+        return !*fits || add_lists(set, &r->blocks, fits);
     case ATTN_PATTERN_GLOBAL_LOCAL:
         *fits = add_global_local(set, size[0], size[1]);
         break;
     case ATTN_PATTERN_BIGBIRD:
     case ATTN_PATTERN_BLOCK_MAP:
-        *fits = add_lists(set, &r->blocks);
-        break;
+        return add_lists(set, &r->blocks, fits);
     case ATTN_PATTERN_COLUMNS:
         return add_columns(set, size[0]);
     case ATTN_PATTERN_BLOCK_DIAGONAL:
@@ -226,8 +237,8 @@ static int list_columns(attn_pattern_set *set)
     if (!set->columns || set->lists || set->dense || set->len_q < FEWEST_QUERIES) return 1;
     for (int64_t j = 0; j < set->len_kv; j++) kept += set->columns[j];
     if (kept > (set->len_kv + KEYS_FOR_ONE - 1) / KEYS_FOR_ONE) return 1;
-    if (!attn_block_lists_make_columns(&set->of_columns, set->columns, set->len_q, set->len_kv)) return 0;
-    set->lists = &set->of_columns;
+    if (!attn_block_lists_make_columns(&set->made, set->columns, set->len_q, set->len_kv)) return 0;
+    set->lists = &set->made;
     free(set->columns);
     set->columns = NULL;
     return 1;

@@ -147,7 +147,7 @@ void attn_pattern_set_destroy(attn_pattern_set *set)
     free(set->rules);
     free(set->ranges);
     free(set->columns);
-    attn_block_lists_free(&set->of_columns);
+    attn_block_lists_free(&set->made);
     free(set);
 }
 

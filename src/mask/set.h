@@ -28,8 +28,8 @@ struct attn_pattern_set {
     int64_t *ranges;        /* [len_q][2] or NULL */
     unsigned char *columns; /* [len_kv] or NULL */
     const block_lists *lists;
-    block_lists of_columns; /* what `columns` has become */
-    int dense;              /* 1 + index of the first pattern that needs a mask of len_q x len_kv; 0: none */
+    block_lists made; /* what `columns` has become, or several lists together */
+    int dense;        /* 1 + index of the first pattern that needs a mask of len_q x len_kv; 0: none */
 };
 
 /* 1 if rule r lets query i see key j. */
@@ -40,6 +40,10 @@ int attn_block_lists_make(block_lists *lists, const attn_pattern *pattern, int64
 /* The lists of a FIXED pattern whose first query has the position of key `offset`; left empty if its blocks of queries do not begin
  * at a multiple of the stride, or would be too many.  Returns 0 if memory is short. */
 int attn_block_lists_make_fixed(block_lists *lists, const attn_pattern *pattern, int64_t offset, int64_t len_q, int64_t len_kv);
+/* The blocks of both a and b, cut to a size that divides those of both; *fits: 0 if they are too many.  Returns 0 if memory is
+ * short. */
+int attn_block_lists_intersect(block_lists *lists, const block_lists *a, const block_lists *b, int64_t len_q, int64_t len_kv,
+                               int *fits);
 /* One list of the keys that are kept, for all queries.  Returns 0 if memory is short. */
 int attn_block_lists_make_columns(block_lists *lists, const unsigned char *columns, int64_t len_q, int64_t len_kv);
 void attn_block_lists_free(block_lists *lists);
