@@ -53,16 +53,17 @@ static attn_status fill_cache(layer_work *w, int64_t len, attn_error *error)
 {
     const attn_cache *c = &w->cache;
     const attn_dtype dtype = problem_dtype(&w->o.spec);
+    const int shared = c->v.data == NULL; /* values are channels of the keys */
     attn_cache_tokens tokens = {.struct_size = sizeof tokens, .len = len, .options = &w->options};
     const size_t rows = (size_t)(c->batch * c->heads_kv * len) * attn_dtype_size(dtype), keys = rows * (size_t)c->dim_qk,
-                 values = c->v.data ? rows * (size_t)c->dim_v : 0;
+                 values = shared ? 0 : rows * (size_t)c->dim_v;
     void *k = fresh_memory(keys), *v = fresh_memory(values);
     draw_numbers(&w->random, dtype, k, keys);
     draw_numbers(&w->random, dtype, v, values);
     tokens.k = (attn_input){k, dtype, {0, 0, 0, 0}};
-    if (values) tokens.v = (attn_input){v, dtype, {0, 0, 0, 0}};
+    if (!shared) tokens.v = (attn_input){v, dtype, {0, 0, 0, 0}};
     attn_cache plain = *c; /* numbers are as good as rotated ones */
-    if (!values) {         /* the first channels of the keys: the same strides, whatever the widths */
+    if (shared) {          /* the first channels of the keys: the same strides, whatever the widths */
         const int64_t dim = format_elements(plain.k.dtype, c->dim_qk), head = (c->page_size ? c->page_size : c->capacity) * dim,
                       stride[4] = {head, head, dim, 1};
         memcpy(plain.k.stride, stride, sizeof stride);

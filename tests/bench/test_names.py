@@ -164,6 +164,17 @@ class Decode(unittest.TestCase):
         self.assertAlmostEqual(rows[1]["tokens_per_second"] * rows[1]["seconds"]["median"], 16)
 
 
+class Nothing(unittest.TestCase):
+    """Sizes of 0 are no errors."""
+
+    def test_nothing_to_do(self):
+        problems("matrix:b0:sq2:d4", "matrix:sq2:skv0:d4", "decode:b0:hq2:sq1:skv9:d4:rope", "decode:sq0:skv9:d4")
+
+    @unittest.skipUnless(LAYERS, "a build without layers")
+    def test_layers(self):
+        problems("layer:gqa:decode:b0:hq4:hkv2:sq1:skv9:d4:dv8", "layer:mla:decode:b0:hq2:sq1:skv9:d4", "layer:mha:bwd:sq0:d4")
+
+
 class Rejections(unittest.TestCase):
     def rejected(self, status, message, *words):
         done = attn(*words)
