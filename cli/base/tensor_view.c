@@ -19,7 +19,7 @@ static const shown most[] = {{3, 3}, {8, 4}, {6, 4}};
 
 tensor_view view_of(const attn_archive_tensor *tensor)
 {
-    tensor_view v = {.tensor = tensor, .rank = tensor->rank};
+    tensor_view v = {.tensor = tensor, .rank = tensor->rank, .dense = 1};
     int64_t step = 1;
     for (int axis = tensor->rank - 1; axis >= 0; axis--) {
         v.shape[axis] = tensor->shape[axis];
@@ -39,6 +39,7 @@ int64_t view_count(const tensor_view *v)
 int64_t view_at(const tensor_view *v, int64_t n, int64_t index[ATTN_MAX_RANK])
 {
     int64_t at = v->first;
+    if (v->dense && !index) return at + n;
     for (int axis = v->rank - 1; axis >= 0; axis--) {
         const int64_t i = n % v->shape[axis];
         if (index) index[axis] = i;
@@ -137,6 +138,7 @@ static void for_each_shown(const tensor_view *v, int all, use_number *use, void 
     const int64_t matrices = matrix_count(v), rows = size_of(v, 2), columns = size_of(v, 1);
     tensor_view leading = *v;
     leading.rank = v->rank > 2 ? v->rank - 2 : 0;
+    leading.dense = 0;
     for (int64_t m = 0; m < matrices && rows && columns; m = next_shown(most[MATRICES], all, matrices, m))
         for (int64_t i = 0; i < rows; i = next_shown(most[ROWS], all, rows, i))
             for (int64_t j = 0; j < columns; j = next_shown(most[COLUMNS], all, columns, j))
@@ -205,6 +207,7 @@ void view_print(FILE *out, const tensor_view *v, int all)
     const style s = style_of(v, all);
     tensor_view leading = *v;
     leading.rank = v->rank > 2 ? v->rank - 2 : 0;
+    leading.dense = 0;
     if (view_count(v) == 0) fputs("  no numbers\n", out);
     for (int64_t m = 0; m < matrices && view_count(v); m = next_shown(most[MATRICES], all, matrices, m)) {
         int64_t index[ATTN_MAX_RANK];

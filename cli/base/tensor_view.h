@@ -14,6 +14,7 @@ typedef struct tensor_view {
     int64_t shape[ATTN_MAX_RANK];
     int64_t step[ATTN_MAX_RANK]; /* elements of the tensor from one to the next of an axis */
     int64_t first;               /* the first element */
+    int dense;                   /* 1: its elements follow each other */
 } tensor_view;
 
 /* The whole tensor. */

@@ -26,9 +26,6 @@ static void fill(drawing *d, int t, const attn_tensor_plan *about, int64_t count
         const double x = linear_number(d->problem, t, &d->random);
         (void)attn_convert(1, &x, ATTN_F64, to + (size_t)i * size, about->dtype, NULL);
     }
-    if (t == LINEAR(feature_matrix) && count)
-        (void)attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, d->problem->random_features, d->problem->shape.dim_qk,
-                                   d->spec->seed, 0, &(attn_output){to, about->dtype, {0, 0, 0, 0}}, NULL);
 }
 
 /* Draws an input into the archive; outputs, some of which backward reads, get an address that nobody uses. */

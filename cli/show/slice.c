@@ -91,6 +91,7 @@ attn_status slice_view(tensor_view *v, const char *slice, attn_error *error)
     int axis = 0, kept = 0, dots = 0;
     attn_status status = ATTN_OK;
     if (!*slice) return ATTN_OK;
+    v->dense = 0;
     if (strchr(slice, ']') != slice + strlen(slice) - 1)
         return failure(error, ATTN_ERR_ARGUMENT, "'%.40s' does not end in its ']'", slice);
     while (status == ATTN_OK) {

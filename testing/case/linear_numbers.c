@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "testing/random/normal.h"
+
 void linear_request_states(const attn_linear_problem *problem, attn_linear_tensors *tensors)
 {
     const int divided = problem->denominator != ATTN_DENOMINATOR_NONE, backward = problem->op == ATTN_BACKWARD;
@@ -24,6 +26,7 @@ void linear_request_states(const attn_linear_problem *problem, attn_linear_tenso
 
 double linear_number(const attn_linear_problem *problem, int t, random_state *random)
 {
+    if (t == LINEAR(feature_matrix)) return random_normal(random);
     const double x = 2 * random_unit(random) - 1, width = sqrt((double)problem->shape.dim_qk + 1);
     if (t == LINEAR(decay)) return -0.5 * (1 + x);
     if (t == LINEAR(beta)) return 0.5 * (1 + x);

@@ -10,7 +10,8 @@
 void linear_request_states(const attn_linear_problem *problem, attn_linear_tensors *tensors);
 
 /* A number of tensor t, within +-1: decays are below 0, and keys of rules other than add are short enough that the state stays
- * bounded. */
+ * bounded.  Those of random features are standard normal, the same bits on every machine (attn_random_features has log and cos of
+ * the C library). */
 double linear_number(const attn_linear_problem *problem, int t, random_state *random);
 
 #endif

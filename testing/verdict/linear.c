@@ -37,7 +37,6 @@ static attn_status check_size(const attn_linear_problem *p, attn_error *error)
 typedef struct drawing {
     linear_check *c;
     random_state random;
-    uint64_t seed;
 } drawing;
 
 /* Allocates a tensor; inputs are drawn, and kept exactly in c->exact. */
@@ -53,9 +52,6 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
     if (about->role != ATTN_ROLE_INPUT) return memory;
     for (int64_t i = 0; i < count; i++) c->exact[t][i] = linear_number(&c->problem, t, &d->random);
     (void)attn_convert(count, c->exact[t], ATTN_F64, memory, about->dtype, NULL);
-    if (t == LINEAR(feature_matrix) && count)
-        (void)attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, c->problem.random_features, c->problem.shape.dim_qk, d->seed, 0,
-                                   &(attn_output){memory, about->dtype, {0, 0, 0, 0}}, NULL);
     (void)attn_convert(count, memory, about->dtype, c->exact[t], ATTN_F64, NULL);
     return memory;
 }
@@ -170,7 +166,7 @@ attn_status check_linear(const problem_spec *spec, const attn_options *options, 
     static const char *const forms[] = {"auto", "chunked", "recurrent", "quadratic"};
     linear_check c = {.problem = {0}};
     attn_linear_problem *p = &c.problem;
-    drawing d = {&c, {spec->seed}, spec->seed};
+    drawing d = {&c, {spec->seed}};
     *verdict = (linear_verdict){.status = CHECK_PASSED};
     attn_status status = linear_problem_build(spec, p, &c.tensors, error);
     if (status == ATTN_OK) status = check_size(p, error);
