@@ -77,7 +77,7 @@ static const command_usage usage = {
              "  attn einsum \"bhid,bhjd->bhij\" --sizes=b=2,h=8,i=1024,j=1024,d=64\n"
              "  attn einsum multihead_scores --json\n"
              "  attn einsum \"ij,jk->ik\" a.npy b.npy\n"
-             "  attn einsum \"hia,hja->hij\" layer.safetensors --tensors=q,k -o scores.npy\n",
+             "  attn einsum \"bhia,bhja->bhij\" layer.safetensors --tensors=q,k -o scores.npy\n",
     .more = print_examples,
     .word = example_name,
     .without = "seed",

@@ -40,6 +40,14 @@ def make_files(command):
         tensor_file.write(f"{name}.safetensors", {**tensors, "do": tensors["o"]}, **metadata)
     for name in "qkv":
         write_npy(f"{name}.npy", "<f4", (2, 300, 8), struct.pack("<4800f", *floats(4800)[2]))
+    for name in "ab":
+        write_npy(f"{name}.npy", "<f4", (4, 4), struct.pack("<16f", *floats(16)[2]))
+    tensor_file.write("signs.safetensors", {"patterns": ("F32", (2, 4), [1.0, -1.0, 1.0, 1.0, -1.0, 1.0, 1.0, -1.0])})
+    vectors = {"u": floats(3, 2), "v": floats(3, 2)}
+    tensor_file.write("pairs.npz", vectors)
+    for name in ("metric", "vectors"):
+        tensor_file.write(f"{name}.safetensors", {"g": ("F32", (2, 2), [2.0, 1.0, 1.0, 2.0]), "dform": floats(3), **vectors})
+    pathlib.Path("book.txt").write_text("the cat sat on the mat. " * 40, encoding="utf-8")
     write_npy("blocks.npy", "|b1", (16, 16), bytes([1, 0]) * 128)
     for name in ("patterns", "memory"):
         shutil.copy(DATA / "drawn_patterns.safetensors", f"{name}.safetensors")
@@ -73,6 +81,8 @@ def main():
                 continue
             count += 1
             quick = re.sub(r"^attn bench ", "attn bench --seconds=0.01 ", line)
+            quick = re.sub(r"^(attn train .*)--steps=\d+", r"\1--steps=2", quick)
+            quick = re.sub(r"^attn train (?!.*--steps)", "attn train --steps=4 ", quick)
             done = subprocess.run(["bash", "-c", quick], env=around, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
             check(f"{command}: {line}", done.returncode == 0, done.stderr.strip())
     check("there are examples", count > 30, count)

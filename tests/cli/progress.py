@@ -41,6 +41,9 @@ def main():
     check("no bar for short work", (status, printed) == (0, ""), repr(printed))
     status, printed = watched(*backward, "-o", "sliced.safetensors", "--quiet")
     check("none with --quiet", (status, printed) == (0, ""), repr(printed))
+    status, printed = watched("train", "seq2seq", "--steps=3")
+    if "unknown command" not in printed:  # a build without layers
+        check("training shows its loss on the bar", status == 0 and "loss 2." in printed and " [" in printed and printed.endswith("\r"), repr(printed))
     return finish()
 
 
