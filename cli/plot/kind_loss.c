@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kind_loss.c - the loss of each step of training, on a logarithmic scale, with its running mean. */
+ * kind_loss.c - the loss of each step of training, on a logarithmic scale, smoothed too. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,22 +18,24 @@ typedef struct curve {
     double lowest;
 } curve;
 
+/* On a logarithmic scale the logarithms are averaged: a mean of the losses themselves would stay near the first, large ones. */
 static curve take(const double *losses, int64_t steps)
 {
     const int64_t every = (steps + MAX_POINTS - 1) / MAX_POINTS;
-    const double keep = steps < 20 ? 0 : 1 - 20 / (double)steps; /* a twentieth of the run */
+    const double keep = steps < 100 ? 0.5 : 1 - 50 / (double)steps; /* a fiftieth of the run */
     curve c = {.step = need_memory(MAX_POINTS + 1, sizeof(double)),
                .loss = need_memory(MAX_POINTS + 1, sizeof(double)),
                .mean = need_memory(MAX_POINTS + 1, sizeof(double)),
                .lowest = losses[0]};
-    double mean = losses[0];
+    for (int64_t n = 1; n < steps; n++) c.lowest = fmin(c.lowest, losses[n]);
+    const int logarithms = c.lowest > 0;
+    double mean = logarithms ? log(losses[0]) : losses[0];
     for (int64_t n = 0; n < steps; n++) {
-        mean = keep * mean + (1 - keep) * losses[n];
-        c.lowest = fmin(c.lowest, losses[n]);
+        mean = keep * mean + (1 - keep) * (logarithms ? log(losses[n]) : losses[n]);
         if (n % every && n + 1 < steps) continue;
         c.step[c.count] = (double)(n + 1);
         c.loss[c.count] = losses[n];
-        c.mean[c.count++] = mean;
+        c.mean[c.count++] = logarithms ? exp(mean) : mean;
     }
     return c;
 }
@@ -41,7 +43,7 @@ static curve take(const double *losses, int64_t steps)
 static void draw(plot_task *task, const curve *c)
 {
     const chart_series series[] = {{"loss of a step", MARK_LINE, 0, c->count, c->step, c->loss, 0},
-                                   {"running mean", MARK_DASHED, 1, c->count, c->step, c->mean, 0}};
+                                   {"smoothed", MARK_DASHED, 1, c->count, c->step, c->mean, 0}};
     chart picture = {.title = "Loss by step",
                      .x = {"step", AXIS_LINEAR, 0, 1, 1},
                      .y = {"loss (nats)", c->lowest > 0 ? AXIS_LOG : AXIS_LINEAR, 0, 1, 0},

@@ -458,6 +458,9 @@ def check_bench(words):
     points = [(x(a), y(b)) for a, b in panel.points("loss of a step")]
     tap.check("loss: every step, on a logarithmic scale", len(points) == 400 and
               all(near(a, n + 1, 0.5) and near(b / (2.5 * math.exp(-n / 50) + 0.001), 1, 0.02) for n, (a, b) in enumerate(points)), points[:5])
+    smoothed = [y(b) for _, b in panel.points("smoothed")]
+    tap.check("loss: smoothed, a fiftieth of the run behind", len(smoothed) == 400 and all(0.99 < a / b < 1.3 for a, (_, b) in zip(smoothed, points)),
+              [a / b for a, (_, b) in zip(smoothed, points)][::40])
     panel = Picture("loss", "few.safetensors").panel("Loss by step")
     points = [panel.axis("y")[0](b) for _, b in panel.points("loss of a step")]
     tap.check("loss: a linear scale if a loss is 0", all(near(a, b, 0.01) for a, b in zip(points, (1, 0, 0.5))), points)
