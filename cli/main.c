@@ -19,6 +19,7 @@ static const program_command commands[] = {
 #endif
     {"analyze", "IN", "print entropy and diversity of heads, and norms of gradients", attn_cmd_analyze},
     {"mask", "NAME... -n N", "print a mask as text or a picture, and what it saves", attn_cmd_mask},
+    {"merge", "IN... -o OUT", "merge results over parts of the keys", attn_cmd_merge},
     {"hopfield", "IN [-o OUT]", "store patterns and retrieve them from noisy ones", attn_cmd_hopfield},
     {"position", "KIND [IN]", "make tables of positions, or put positions into tensors", attn_cmd_position},
     {"metric", "IN [-o OUT]", "check a metric, and apply it to vectors", attn_cmd_metric},

@@ -23,6 +23,7 @@ int attn_cmd_layer(int argc, char **argv);
 int attn_cmd_train(int argc, char **argv);
 int attn_cmd_analyze(int argc, char **argv);
 int attn_cmd_mask(int argc, char **argv);
+int attn_cmd_merge(int argc, char **argv);
 int attn_cmd_hopfield(int argc, char **argv);
 int attn_cmd_position(int argc, char **argv);
 int attn_cmd_metric(int argc, char **argv);

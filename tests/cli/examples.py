@@ -42,6 +42,8 @@ def make_files(command):
         write_npy(f"{name}.npy", "<f4", (2, 300, 8), struct.pack("<4800f", *floats(4800)[2]))
     for name in "ab":
         write_npy(f"{name}.npy", "<f4", (4, 4), struct.pack("<16f", *floats(16)[2]))
+    for name in ("left", "right"):
+        tensor_file.write(f"{name}.safetensors", {"o": floats(2, 4), "lse": floats(2)})
     tensor_file.write("signs.safetensors", {"patterns": ("F32", (2, 4), [1.0, -1.0, 1.0, 1.0, -1.0, 1.0, 1.0, -1.0])})
     vectors = {"u": floats(3, 2), "v": floats(3, 2)}
     tensor_file.write("pairs.npz", vectors)

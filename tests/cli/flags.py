@@ -121,6 +121,7 @@ CALLS = {
                "tolerance": ["--tolerance=1"], "inverse": ["--inverse"], "backward": ["--backward"]},
     "cost": {"fast": ["--fast=4096"], "features": ["--features=4"], "peak": ["--peak=2", "--bandwidth=3"], "bandwidth": ["--peak=2", "--bandwidth=3"],
              "width": ["--width=9"], "rank": ["--rank=4"], "rotary": ["--rank=4", "--rotary=2"]},
+    "merge": {"output": [], "backward": ["--backward"]},
     "einsum": {"sizes": ["--sizes=i=2,j=3,k=4"], "tensors": ["square.safetensors", "--tensors=a,a"], "output": ["square.safetensors", "--tensors=a,a", "-o", "product.npy"],
                "backward": ["square.safetensors", "--tensors=a,a", "--backward"]},
     "check": {},
@@ -143,6 +144,7 @@ OPERANDS = {
     "einsum": ["matrix_multiply"],
     "position": ["sinusoidal", "--tokens=3", "--channels=4"],
     "metric": ["form.safetensors"],
+    "merge": ["part.safetensors", "-o", "merged.npz"],
     "cost": ["fwd:f32:sq4:d8"],
     "check": ["fwd:f32:sq4:d8"],
     "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"],
@@ -199,6 +201,7 @@ def main():
     tensor_file.write("map.safetensors", {"map": booleans(2, 2)})
     tensor_file.write("square.safetensors", {"a": floats(2, 2), "do": floats(2, 2)})
     tensor_file.write("turned.safetensors", {"dy": floats(2, 4), "u": floats(2, 4), "v": floats(2, 4)})
+    tensor_file.write("part.safetensors", {"o": floats(2, 4), "lse": floats(2), "do": floats(2, 4)})
     tensor_file.write("form.safetensors", {"diagonal": ("F32", [2], [1.0, 2.0]), "v": floats(2, 2), "dlowered": floats(2, 2)})
     attn("train", "seq2seq", "--steps=1", "-o", "one.npz")
     with open("words.txt", "w") as file:

@@ -6,7 +6,7 @@ printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
 ok "it fits into 100 columns" same "$(awk 'length > 100' out.txt)" ""
-commands="make run show top view plot layer train analyze mask hopfield position metric einsum check bench info cost explain"
+commands="make run show top view plot layer train analyze mask merge hopfield position metric einsum check bench info cost explain"
 ok "and no others: a new one belongs into the list of this test" same "$(sed -n 's/^  attn \([a-z]*\) .*/\1/p' out.txt | xargs)" "$commands"
 for command in $commands; do
     ok "help names $command" grep -q "^  attn $command " out.txt
@@ -32,7 +32,7 @@ done
 for command in $commands; do
     case $command in
     plot | position | metric | cost) without="threads isa seed" ;;
-    einsum | info | explain | top | view | analyze) without=seed ;;
+    merge | einsum | info | explain | top | view | analyze) without=seed ;;
     make) without="threads isa" ;;
     show) without="threads isa seed" ;;
     *) without= ;;
