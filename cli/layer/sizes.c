@@ -75,17 +75,17 @@ attn_status layer_find_sizes(layer_work *w, const problem_spec *spec, attn_error
     const int64_t queries = width_of(w, WEIGHT_QUERY), all = queries ? queries : layer_width(w->x);
     *to = (layer_sizes){.heads = heads_of(w)};
     if (!to->heads || !w->kind->takes_scores) return ATTN_OK;
-    if (fused) {
-        split_fused(w, fused, to);
-    } else {
-        to->head_dim = first_of(s->head_dim, w->model.head_dim, all % to->heads ? 0 : all / to->heads);
-        if (!to->head_dim)
-            return failure(error, ATTN_ERR_SHAPE,
-                           "the queries have %" PRId64 " channels, which is not a multiple of the heads (%" PRId64 ")", all,
-                           to->heads);
-        to->heads_kv = first_of(s->heads_kv, w->model.heads_kv, keys && keys % to->head_dim == 0 ? keys / to->head_dim : 0);
-        if (!to->heads_kv) to->heads_kv = to->heads;
-    }
+    if (fused) split_fused(w, fused, to);
+    else to->head_dim = first_of(s->head_dim, w->model.head_dim, all % to->heads ? 0 : all / to->heads);
+    if (!to->head_dim)
+        return failure(error, ATTN_ERR_SHAPE,
+                       "the queries%s have %" PRId64 " channels, which is not a multiple of the heads (%" PRId64 ")",
+                       fused ? ", keys and values" : "", fused ? fused : all, to->heads);
+    if (!fused) to->heads_kv = first_of(s->heads_kv, w->model.heads_kv, keys && keys % to->head_dim == 0 ? keys / to->head_dim : 0);
+    if (!to->heads_kv) to->heads_kv = to->heads;
+    if (to->heads % to->heads_kv)
+        return failure(error, ATTN_ERR_SHAPE, "layer: heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")", to->heads,
+                       to->heads_kv);
     to->head_dim_v = first_of(s->head_dim_v, w->model.head_dim_v,
                               values && values % to->heads_kv == 0 && !spec->score[0] ? values / to->heads_kv : 0);
     if (!to->head_dim_v) to->head_dim_v = to->head_dim;

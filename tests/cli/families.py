@@ -314,6 +314,12 @@ def which_layer():
     check("layers_1", far(run({"x": x, **jax}, "--layer=1")[0]["y"].numbers, expected(layers[1], x.rows())) < BOUND)
     message = fails({"x": x, **separate(FULL, "", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense")}, "--heads=4")
     check("a part of the channels is rotated", message.endswith("phi models rotate a part of the channels; --rope-channels=N or --config=config.json tells how many"), message)
+    falcon = {"x": x, **grouped(GROUPED, "h.0.", "self_attention.query_key_value", "self_attention.dense")}
+    for words, say in ((["--heads=4", "--head-dim=1"], "layer: heads_q (4) is not a multiple of heads_kv (14)"),
+                       (["--heads=40"], "the queries, keys and values have 32 channels, which is not a multiple of the heads (40)"),
+                       (["--heads=4", "--heads-kv=1"], "layer: tensor 'h.0.self_attention.query_key_value.weight' has shape [32, 12]; the layer has [30, 12]")):
+        message = fails(falcon, *words)
+        check(f"one matrix, {' '.join(words)}", message.endswith(say), message)
     message = fails({"x": x, **separate(FULL, "", "q_proj", "k_proj", "v_proj", None)}, "--heads=4")
     check("no output projection", message.endswith("no tensor 'out_proj.weight', 'o_proj.weight' or 'wo'; --no-output leaves the heads side by side"), message)
     out = run({"x": x, **separate(FULL, "", "q_proj", "k_proj", "v_proj", None)}, "--heads=4", "--no-output")[0]
