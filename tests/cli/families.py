@@ -181,6 +181,14 @@ def families():
         check(f"{what}: heads and channels", (info["heads"], info["heads_kv"], info["head_dim"]) == (p.heads, p.kv, p.dim), info)
 
 
+def crossing():
+    """What a decoder attends to elsewhere is all visible."""
+    x, context = tensor(N, E), tensor(M, E)
+    tensors = {"x": x, "context": context, **separate(FULL, "h.0.", *(f"attn.attention.{n}_proj" for n in ("q", "k", "v", "out")))}
+    out, info = run(tensors, "--heads=4")
+    check("no causal mask over a context", far(out["y"].numbers, expected(FULL, x.rows(), context.rows(), scale=1)) < BOUND and info["applied"] == "scale 1", info["applied"])
+
+
 def norms_of_heads():
     """Qwen3's norms of queries and keys, and OLMo 2's over all heads."""
     x, gains = tensor(N, E), [tensor(BARE.dim) for _ in "qk"]
@@ -314,6 +322,9 @@ def which_layer():
     check("layers_1", far(run({"x": x, **jax}, "--layer=1")[0]["y"].numbers, expected(layers[1], x.rows())) < BOUND)
     message = fails({"x": x, **separate(FULL, "", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense")}, "--heads=4")
     check("a part of the channels is rotated", message.endswith("phi models rotate a part of the channels; --rope-channels=N or --config=config.json tells how many"), message)
+    both = {"x": x, **separate(layers[0], "", "W_q", "W_k", "W_v", "W_o"), **separate(layers[1], "other.", "W_q", "W_k", "W_v", "W_o")}
+    for words, p in (([], layers[0]), (["--prefix=other."], layers[1])):
+        check(f"the layer with just the prefix '{' '.join(words)[9:]}'", far(run(both, "--heads=4", *words)[0]["y"].numbers, expected(p, x.rows())) < BOUND)
     falcon = {"x": x, **grouped(GROUPED, "h.0.", "self_attention.query_key_value", "self_attention.dense")}
     for words, say in ((["--heads=4", "--head-dim=1"], "layer: heads_q (4) is not a multiple of heads_kv (14)"),
                        (["--heads=40"], "the queries, keys and values have 32 channels, which is not a multiple of the heads (40)"),
@@ -455,7 +466,7 @@ def test():
     if subprocess.run([ATTN, "layer", "--help"], capture_output=True).returncode:
         print("skipped: built without libattn_layers")
         return 77
-    for part in (families, norms_of_heads, t5, modules, own_names, which_layer, inputs, dropped, halves, config_and_norm, told):
+    for part in (families, crossing, norms_of_heads, t5, modules, own_names, which_layer, inputs, dropped, halves, config_and_norm, told):
         part()
     return finish()
 
