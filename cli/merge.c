@@ -10,6 +10,7 @@
 #include "attn/io.h"
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
+#include "cli/base/tensor_file.h"
 #include "cli/input/input.h"
 #include "cli/input/small_tensor.h"
 #include "testing/text/failure.h"
@@ -99,7 +100,7 @@ static attn_status read_parts(merge_work *w, const char *output, attn_error *err
     for (int p = 0; p < w->parts && status == ATTN_OK; p++) {
         const attn_archive_tensor *o = NULL, *lse = NULL;
         status = file_check_distinct(output, w->paths[p], error);
-        if (status == ATTN_OK) status = attn_archive_read(&w->file[p], w->paths[p], error);
+        if (status == ATTN_OK) status = tensor_file_open(&w->file[p], w->paths[p], NULL, error);
         if (status != ATTN_OK) return status;
         if (p == 0) status = read_first(w, error);
         if (status == ATTN_OK) status = find_like(w->file[p], "o", w->o, &o, error);
