@@ -16,10 +16,15 @@
 #include "testing/text/json.h"
 #include "text_buffer.h"
 
-int has_extension(const char *name, const char *extension)
+int is_text_name(const char *path)
 {
-    const size_t length = strlen(name), size = strlen(extension);
-    return length > size && strcasecmp(name + length - size, extension) == 0;
+    static const char *const ends[] = {".csv", ".tsv", ".txt", ".json"};
+    const size_t length = strlen(path);
+    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+        const size_t size = strlen(ends[k]);
+        if (length > size && strcasecmp(path + length - size, ends[k]) == 0) return 1;
+    }
+    return 0;
 }
 
 attn_dtype tensor_text_dtype(const char *name, attn_dtype real)
@@ -202,7 +207,7 @@ attn_status tensor_file_open(attn_archive **archive, const char *path, tensor_te
     if (!how) how = &usual;
     how->in_rows = 0;
     if (strcmp(path, "-") == 0) return open_stdin(archive, how, error);
-    if (!has_extension(path, ".csv") && !has_extension(path, ".json")) return attn_archive_read(archive, path, error);
+    if (!is_text_name(path)) return attn_archive_read(archive, path, error);
     FILE *file = fopen(path, "rb");
     if (!file) return failure(error, ATTN_ERR_IO, "%.150s: %s", path, strerror(errno));
     attn_status status = read_stream(file, path, &bytes, error);

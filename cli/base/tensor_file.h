@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensor_file.h - opens what a command reads tensors from: .safetensors, .npz, .npy, .gguf, and in text .csv and .json; "-" is
- * standard input.
+ * tensor_file.h - opens what a command reads tensors from: .safetensors, .npz, .npy, .gguf, and in text .csv (or .tsv, .txt) and
+ * .json; "-" is standard input.
  *
  * A CSV file, or a list in JSON, is one tensor with the file's name without folder and extension.  An object in JSON has a member
  * for each tensor, {"q": [[1, 0], [0, 1]]}; members that are texts, objects or lists of texts are metadata, such as "tokens".
@@ -27,7 +27,7 @@ attn_status tensor_text_read(attn_archive **archive, const char *subject, const 
 /* The type that numbers in text have in a tensor of this name. */
 attn_dtype tensor_text_dtype(const char *name, attn_dtype real);
 
-/* 1 if the name ends in this extension: ".csv". */
-int has_extension(const char *name, const char *extension);
+/* 1 if the name ends as that of a file of text: .csv, .tsv, .txt or .json. */
+int is_text_name(const char *path);
 
 #endif

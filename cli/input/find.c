@@ -38,11 +38,10 @@ static int is_chosen(const input_settings *settings, const char *name) { return 
  */
 static const char *other_file(const char *value)
 {
-    static const char *const ends[] = {".npy", ".csv", ".json"};
+    const size_t length = strlen(value);
+    const int npy = length > 4 && strcmp(value + length - 4, ".npy") == 0;
     if (value[0] == '@') return value + 1;
-    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++)
-        if (has_extension(value, ends[k])) return value;
-    return strcmp(value, "-") == 0 ? value : NULL;
+    return npy || is_text_name(value) || strcmp(value, "-") == 0 ? value : NULL;
 }
 
 /* The flag by which a role was given, with its dashes. */
@@ -102,7 +101,7 @@ static attn_status open_file(attn_archive **file, const char *path, const char *
                              attn_error *error)
 {
     tensor_text how = {name, settings->has_dtype && settings->spec.dtype == SPEC_F64 ? ATTN_F64 : ATTN_F32, 0};
-    const int text = strcmp(path, "-") == 0 || has_extension(path, ".csv") || has_extension(path, ".json");
+    const int text = strcmp(path, "-") == 0 || is_text_name(path);
     if (settings->choose && strcmp(path, "-") == 0)
         return failure(error, ATTN_ERR_ARGUMENT, "-: each process would read standard input; give a file");
     if (settings->choose && !text) return attn_archive_map(file, path, error);

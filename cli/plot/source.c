@@ -118,12 +118,12 @@ attn_status source_open(source *s, const char *path, attn_error *error)
     const char *opened = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
     tensor_text how = {"weights", ATTN_F32, 0};
     attn_status status = peek(opened, &file, &first, &regular, error);
-    const int to_read = !regular || opened != path || has_extension(path, ".csv") || has_extension(path, ".json");
+    const int to_read = !regular || opened != path || is_text_name(path);
     if (status == ATTN_OK && (is_text(first) || to_read)) status = read_all(s, file, &bytes, error);
     if (file) fclose(file);
     if (status != ATTN_OK) return status;
     if (s->bytes && bytes > 7 && strncmp(s->bytes, "problem", 7) == 0) return read_csv(s, error);
-    if (s->bytes && !memchr(s->bytes, 0, bytes < 8 ? bytes : 8) && (has_extension(path, ".csv") || numbers_begin(s->bytes)))
+    if (s->bytes && !memchr(s->bytes, 0, bytes < 8 ? bytes : 8) && (numbers_begin(s->bytes) || *s->bytes == '#'))
         return tensor_text_read(&s->tensors, path, s->bytes, &how, error);
     /* The first byte of a .safetensors file is that of a length below 2^32, which may look like a letter. */
     if (s->bytes && is_text(first) && !(bytes >= 8 && memchr(s->bytes, 0, 8))) {

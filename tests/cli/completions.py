@@ -44,7 +44,7 @@ def bash(commands):
     script = os.path.abspath("attn.bash")
     with open(script, "w") as file:
         file.write(attn("completions", "bash").stdout)
-    check("bash reads the script", subprocess.run(["bash", "--norc", "-eu", "-c", f'source "{script}"; complete -p attn']).returncode == 0)
+    check("bash reads the script", subprocess.run(["bash", "--norc", "-eu", "-c", f'source "{script}"; complete -p attn'], capture_output=True).returncode == 0)
     for line in open(script):
         if len(re.findall("'", line)) % 2:
             check("quotes are closed", False, line)

@@ -78,7 +78,10 @@ def roles():
             column = "\n".join(str(x) for x in tensor)
         with open("t.json", "w") as file:
             json.dump(tensor, file)
-        ways = {"rows": rows_of(tensor), "brackets": json.dumps(tensor), "@CSV": "@t.csv", "CSV": "t.csv", "JSON": "t.json"}
+        for other in ("t.tsv", "t.txt"):
+            with open(other, "w") as file:
+                file.write(rows_of(tensor, "\n").replace(" ", "\t"))
+        ways = {".tsv": "t.tsv", ".txt": "@t.txt", "rows": rows_of(tensor), "brackets": json.dumps(tensor), "@CSV": "@t.csv", "CSV": "t.csv", "JSON": "t.json"}
         for way, value in ways.items():
             check(f"{flag} in {way}", outputs("rest.safetensors", f"--{flag}={value}", *more) == expected)
         check(f"{flag} from standard input", outputs("rest.safetensors", f"--{flag}=-", *more, text=rows_of(tensor)) == expected)
