@@ -136,6 +136,7 @@ printed "run --json" '"problem":.*"fwd:f32:b6:hq12:sq14:d32:causal:lse"' run "$S
 fields input output used unused written version kernel seconds
 "$ATTN" run "$STREET" -o o.safetensors >out.txt 2>err.txt
 ok "run is silent where there is no terminal" same "$(cat out.txt err.txt)" ""
+ok "  as its help says" sh -c "\"$ATTN\" run --help | grep -q '^On a terminal, run prints which tensors'"
 
 # A causal mask halves the tiles visited: explain reports on the problem given.
 visited=$("$ATTN" explain sq4096:d64 --json | sed -n 's/.*"tiles_visited":[^0-9]*\([0-9]*\).*/\1/p')
