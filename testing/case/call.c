@@ -162,7 +162,7 @@ attn_status check_inputs_create(check_call *call, const check_case *c, random_st
     call->tensors.page_table = (attn_input){0};
     if (!create_inputs(call, c, random)) {
         check_call_destroy(call);
-        return failure(error, ATTN_ERR_MEMORY, "cannot allocate the tensors of a check");
+        return failure(error, ATTN_ERR_MEMORY, "cannot allocate the tensors of the problem");
     }
     draw_numbers(call, c, random);
     return ATTN_OK;
