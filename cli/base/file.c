@@ -57,7 +57,7 @@ void file_no_stdout(void)
 attn_status file_write_archive(const attn_archive *archive, const char *path, attn_error *error)
 {
     if (strcmp(path, "-") != 0) return attn_archive_write_watched(archive, path, &unfinished, error);
-    view_print_archive(stdout, archive);
+    tensor_view_print_archive(stdout, archive);
     return ATTN_OK;
 }
 

@@ -17,7 +17,7 @@ typedef struct shown {
 enum { MATRICES, ROWS, COLUMNS };
 static const shown most[] = {{3, 3}, {8, 4}, {6, 4}};
 
-tensor_view view_of(const attn_archive_tensor *tensor)
+tensor_view tensor_view_of(const attn_archive_tensor *tensor)
 {
     tensor_view v = {.tensor = tensor, .rank = tensor->rank, .dense = 1};
     int64_t step = 1;
@@ -29,14 +29,14 @@ tensor_view view_of(const attn_archive_tensor *tensor)
     return v;
 }
 
-int64_t view_count(const tensor_view *v)
+int64_t tensor_view_count(const tensor_view *v)
 {
     int64_t count = 1;
     for (int axis = 0; axis < v->rank; axis++) count *= v->shape[axis];
     return count;
 }
 
-int64_t view_at(const tensor_view *v, int64_t n, int64_t index[ATTN_MAX_RANK])
+int64_t tensor_view_at(const tensor_view *v, int64_t n, int64_t index[ATTN_MAX_RANK])
 {
     int64_t at = v->first;
     if (v->dense && !index) return at + n;
@@ -54,7 +54,7 @@ static const void *element(const attn_archive_tensor *t, int64_t at)
     return (const char *)t->data + (size_t)at * attn_dtype_size(t->dtype);
 }
 
-double view_number(const attn_archive_tensor *t, int64_t at) { return element_read(t->dtype, element(t, at)); }
+double tensor_view_number(const attn_archive_tensor *t, int64_t at) { return element_read(t->dtype, element(t, at)); }
 
 static int is_real(attn_dtype dtype) { return dtype >= ATTN_F32 && dtype <= ATTN_BF16; }
 
@@ -77,9 +77,9 @@ static void put_real(char text[VIEW_NUMBER], const char *format, int decimals, d
     else snprintf(text, VIEW_NUMBER, format, decimals, x);
 }
 
-void view_exact(char text[VIEW_NUMBER], const attn_archive_tensor *t, int64_t at)
+void tensor_view_exact(char text[VIEW_NUMBER], const attn_archive_tensor *t, int64_t at)
 {
-    const double x = is_wide(t->dtype) ? 0 : view_number(t, at);
+    const double x = is_wide(t->dtype) ? 0 : tensor_view_number(t, at);
     if (is_wide(t->dtype)) {
         put_integer(text, t, at);
     } else {
@@ -117,7 +117,7 @@ static int64_t next_shown(shown some, int all, int64_t size, int64_t i)
 static void put_number(char text[VIEW_NUMBER], const style *s, const attn_archive_tensor *t, int64_t at)
 {
     if (is_wide(t->dtype)) put_integer(text, t, at);
-    else put_real(text, s->format, s->decimals, view_number(t, at));
+    else put_real(text, s->format, s->decimals, tensor_view_number(t, at));
 }
 
 /* Rows and columns are the last two axes. */
@@ -142,7 +142,7 @@ static void for_each_shown(const tensor_view *v, int all, use_number *use, void 
     for (int64_t m = 0; m < matrices && rows && columns; m = next_shown(most[MATRICES], all, matrices, m))
         for (int64_t i = 0; i < rows; i = next_shown(most[ROWS], all, rows, i))
             for (int64_t j = 0; j < columns; j = next_shown(most[COLUMNS], all, columns, j))
-                use(context, v, view_at(&leading, m, NULL) + i * step_of(v, 2) + j * step_of(v, 1));
+                use(context, v, tensor_view_at(&leading, m, NULL) + i * step_of(v, 2) + j * step_of(v, 1));
 }
 
 typedef struct range {
@@ -153,7 +153,7 @@ typedef struct range {
 static void use_range(void *context, const tensor_view *v, int64_t at)
 {
     range *r = context;
-    const double x = fabs(view_number(v->tensor, at));
+    const double x = fabs(tensor_view_number(v->tensor, at));
     if (!isfinite(x)) return;
     r->whole &= x == nearbyint(x);
     if (x == 0) return;
@@ -201,17 +201,17 @@ static void print_matrix(FILE *out, const tensor_view *v, const style *s, int al
     }
 }
 
-void view_print(FILE *out, const tensor_view *v, int all)
+void tensor_view_print(FILE *out, const tensor_view *v, int all)
 {
     const int64_t matrices = matrix_count(v);
     const style s = style_of(v, all);
     tensor_view leading = *v;
     leading.rank = v->rank > 2 ? v->rank - 2 : 0;
     leading.dense = 0;
-    if (view_count(v) == 0) fputs("  no numbers\n", out);
-    for (int64_t m = 0; m < matrices && view_count(v); m = next_shown(most[MATRICES], all, matrices, m)) {
+    if (tensor_view_count(v) == 0) fputs("  no numbers\n", out);
+    for (int64_t m = 0; m < matrices && tensor_view_count(v); m = next_shown(most[MATRICES], all, matrices, m)) {
         int64_t index[ATTN_MAX_RANK];
-        const int64_t first = view_at(&leading, m, index);
+        const int64_t first = tensor_view_at(&leading, m, index);
         if (m && !is_shown(most[MATRICES], all, matrices, m - 1))
             fprintf(out, "...  %" PRId64 " more matrices\n", matrices - most[MATRICES].head - most[MATRICES].tail);
         if (leading.rank > 0) putc('[', out);
@@ -221,16 +221,16 @@ void view_print(FILE *out, const tensor_view *v, int all)
     }
 }
 
-void view_print_archive(FILE *out, const attn_archive *archive)
+void tensor_view_print_archive(FILE *out, const attn_archive *archive)
 {
     for (int64_t k = 0; k < attn_archive_count(archive); k++) {
         const attn_archive_tensor *t = attn_archive_at(archive, k);
-        const tensor_view v = view_of(t);
+        const tensor_view v = tensor_view_of(t);
         if (k) putc('\n', out);
         put_shown(out, t->name);
         fprintf(out, " %s [", attn_dtype_name(t->dtype));
         for (int axis = 0; axis < t->rank; axis++) fprintf(out, "%s%" PRId64, axis ? ", " : "", t->shape[axis]);
         fputs("]\n", out);
-        view_print(out, &v, 0);
+        tensor_view_print(out, &v, 0);
     }
 }

@@ -18,22 +18,22 @@ typedef struct tensor_view {
 } tensor_view;
 
 /* The whole tensor. */
-tensor_view view_of(const attn_archive_tensor *tensor);
-int64_t view_count(const tensor_view *v);
+tensor_view tensor_view_of(const attn_archive_tensor *tensor);
+int64_t tensor_view_count(const tensor_view *v);
 
 /* Where element n of the view is in the tensor, in the order of its axes; index (may be NULL) gets its coordinates in the view. */
-int64_t view_at(const tensor_view *v, int64_t n, int64_t index[ATTN_MAX_RANK]);
+int64_t tensor_view_at(const tensor_view *v, int64_t n, int64_t index[ATTN_MAX_RANK]);
 
 /* An element of the tensor. */
-double view_number(const attn_archive_tensor *t, int64_t at);
+double tensor_view_number(const attn_archive_tensor *t, int64_t at);
 enum { VIEW_NUMBER = 40 };
 /* As text from which the same bits are read again; NaN and infinities are nan, inf and -inf. */
-void view_exact(char text[VIEW_NUMBER], const attn_archive_tensor *t, int64_t at);
+void tensor_view_exact(char text[VIEW_NUMBER], const attn_archive_tensor *t, int64_t at);
 
 /* Matrices of aligned numbers, each after a line with its leading indices; all: nothing is left out. */
-void view_print(FILE *out, const tensor_view *v, int all);
+void tensor_view_print(FILE *out, const tensor_view *v, int all);
 
 /* Every tensor of an archive: a line with its name, type and shape, and its numbers. */
-void view_print_archive(FILE *out, const attn_archive *archive);
+void tensor_view_print_archive(FILE *out, const attn_archive *archive);
 
 #endif

@@ -49,9 +49,9 @@ static void compare_numbers(difference_of *d)
     const int digits = digits_of(d->one.tensor->dtype, &least), other_digits = digits_of(d->other.tensor->dtype, &other_least);
     const int fewer = !digits || !other_digits ? 0 : digits < other_digits ? digits : other_digits;
     if (other_digits < digits) least = other_least;
-    for (int64_t n = 0; n < view_count(&d->one); n++) {
-        const int64_t a = view_at(&d->one, n, NULL), b = view_at(&d->other, n, NULL);
-        const double x = view_number(d->one.tensor, a), y = view_number(d->other.tensor, b);
+    for (int64_t n = 0; n < tensor_view_count(&d->one); n++) {
+        const int64_t a = tensor_view_at(&d->one, n, NULL), b = tensor_view_at(&d->other, n, NULL);
+        const double x = tensor_view_number(d->one.tensor, a), y = tensor_view_number(d->other.tensor, b);
         if (same_bits(&d->one, &d->other, a, b) || (isnan(x) && isnan(y))) continue;
         if (x == y && (fewer || fabs(x) < 0x1p53)) continue; /* also 0 and -0 */
         const double error = isnan(x) || isnan(y) ? NAN : fabs(x - y);
@@ -84,19 +84,19 @@ difference_of compare_views(const char *name, const tensor_view *one, const tens
 static const char *place(char text[SHAPE_TEXT], const tensor_view *v, int64_t n)
 {
     int64_t index[ATTN_MAX_RANK];
-    (void)view_at(v, n, index);
+    (void)tensor_view_at(v, n, index);
     return shape_text(text, v->rank, index);
 }
 
 /* Both numbers; with all digits if they look the same, as 0.1 does in f32 and f64. */
 static void put_both(char x[VIEW_NUMBER], char y[VIEW_NUMBER], const difference_of *d, int64_t n)
 {
-    const int64_t a = view_at(&d->one, n, NULL), b = view_at(&d->other, n, NULL);
-    view_exact(x, d->one.tensor, a);
-    view_exact(y, d->other.tensor, b);
+    const int64_t a = tensor_view_at(&d->one, n, NULL), b = tensor_view_at(&d->other, n, NULL);
+    tensor_view_exact(x, d->one.tensor, a);
+    tensor_view_exact(y, d->other.tensor, b);
     if (strcmp(x, y) != 0) return;
-    snprintf(x, VIEW_NUMBER, "%.17g", view_number(d->one.tensor, a));
-    snprintf(y, VIEW_NUMBER, "%.17g", view_number(d->other.tensor, b));
+    snprintf(x, VIEW_NUMBER, "%.17g", tensor_view_number(d->one.tensor, a));
+    snprintf(y, VIEW_NUMBER, "%.17g", tensor_view_number(d->other.tensor, b));
 }
 
 static void print_worst(const char *what, const worst *w, const difference_of *d)
@@ -121,7 +121,7 @@ static void print_difference(const difference_of *d, const char *path, const cha
     printf(" %s %s: %s", attn_dtype_name(d->one.tensor->dtype), shape_text(shape, d->one.rank, d->one.shape), says[d->agreement]);
     if (d->agreement == AGREE_TYPE) printf(", %s", attn_dtype_name(d->other.tensor->dtype));
     if (d->agreement == AGREE_SHAPE) printf(", %s", shape_text(shape, d->other.rank, d->other.shape));
-    if (d->differ) printf(", %" PRId64 " of %" PRId64 " numbers", d->differ, view_count(&d->one));
+    if (d->differ) printf(", %" PRId64 " of %" PRId64 " numbers", d->differ, tensor_view_count(&d->one));
     putchar('\n');
     print_worst("absolute", &d->absolute, d);
     print_worst("relative", &d->relative, d);
@@ -167,7 +167,7 @@ static void json_difference(cJSON *list, const difference_of *d)
 static attn_status cut(tensor_view *v, const attn_archive_tensor *t, const selection *chosen, const char *path, attn_error *error)
 {
     if (!t) return ATTN_OK;
-    *v = view_of(t);
+    *v = tensor_view_of(t);
     const attn_status status = slice_view(v, chosen->slice, error);
     return status == ATTN_OK ? status : failure_about(error, path);
 }

@@ -34,7 +34,7 @@ void csv_file(const attn_archive *file)
 {
     printf("name,dtype,shape,count,min,max,mean,norm,nan,inf\n");
     for (int64_t k = 0; k < attn_archive_count(file); k++) {
-        const tensor_view v = view_of(attn_archive_at(file, k));
+        const tensor_view v = tensor_view_of(attn_archive_at(file, k));
         const figures f = figures_of(&v);
         put_field(v.tensor->name);
         printf(",%s,", attn_dtype_name(v.tensor->dtype));
@@ -52,8 +52,8 @@ attn_status csv_view(const tensor_view *v, const char *name, attn_error *error)
                        "--csv has rows and columns, and '%.60s' has %d axes; a slice such as '%.60s[0]' has fewer", name, v->rank,
                        name);
     const int64_t columns = v->rank ? v->shape[v->rank - 1] : 1;
-    for (int64_t n = 0; n < view_count(v); n++) {
-        view_exact(text, v->tensor, view_at(v, n, NULL));
+    for (int64_t n = 0; n < tensor_view_count(v); n++) {
+        tensor_view_exact(text, v->tensor, tensor_view_at(v, n, NULL));
         printf("%s%c", text, (n + 1) % columns ? ',' : '\n');
     }
     return ATTN_OK;
@@ -63,15 +63,15 @@ attn_status csv_view(const tensor_view *v, const char *name, attn_error *error)
 
 static void json_values(text_buffer *text, const tensor_view *v)
 {
-    const int64_t count = view_count(v);
+    const int64_t count = tensor_view_count(v);
     for (int64_t n = 0; n < count; n++) {
         char number[VIEW_NUMBER];
-        const int64_t at = view_at(v, n, NULL);
+        const int64_t at = tensor_view_at(v, n, NULL);
         int64_t block = 1; /* lists that begin and end here */
         for (int axis = v->rank - 1; axis >= 0; axis--)
             if (n % (block *= v->shape[axis]) == 0) text_letter(text, '[');
-        if (isfinite(view_number(v->tensor, at))) view_exact(number, v->tensor, at);
-        text_string(text, isfinite(view_number(v->tensor, at)) ? number : "null");
+        if (isfinite(tensor_view_number(v->tensor, at))) tensor_view_exact(number, v->tensor, at);
+        text_string(text, isfinite(tensor_view_number(v->tensor, at)) ? number : "null");
         block = 1;
         for (int axis = v->rank - 1; axis >= 0; axis--)
             if ((n + 1) % (block *= v->shape[axis]) == 0) text_letter(text, ']');
@@ -116,7 +116,7 @@ attn_status json_file(const char *path, const attn_archive *file, const tensor_v
     list = json_list(object, "tensors");
     if (one) status = json_tensor(list, one, 1, error);
     for (int64_t k = 0; !one && k < attn_archive_count(file); k++) {
-        const tensor_view v = view_of(attn_archive_at(file, k));
+        const tensor_view v = tensor_view_of(attn_archive_at(file, k));
         (void)json_tensor(list, &v, 0, error);
     }
     if (status == ATTN_OK) json_end(object);

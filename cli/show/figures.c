@@ -6,10 +6,10 @@
 
 figures figures_of(const tensor_view *v)
 {
-    figures f = {.count = view_count(v), .least = NAN, .largest = NAN, .mean = NAN, .norm = NAN};
+    figures f = {.count = tensor_view_count(v), .least = NAN, .largest = NAN, .mean = NAN, .norm = NAN};
     double sum = 0, squares = 0, most = 0;
     for (int64_t n = 0; n < f.count; n++) {
-        const double x = view_number(v->tensor, view_at(v, n, NULL));
+        const double x = tensor_view_number(v->tensor, tensor_view_at(v, n, NULL));
         f.nan += isnan(x);
         f.inf += isinf(x) != 0;
         if (!isfinite(x)) continue;
@@ -21,7 +21,7 @@ figures figures_of(const tensor_view *v)
     int exponent = 0;
     (void)frexp(most, &exponent); /* sums of numbers within +-1 overflow nowhere */
     for (int64_t n = 0; n < f.count; n++) {
-        const double x = view_number(v->tensor, view_at(v, n, NULL));
+        const double x = tensor_view_number(v->tensor, tensor_view_at(v, n, NULL));
         if (!isfinite(x)) continue;
         const double scaled = ldexp(x, -exponent);
         sum += scaled;

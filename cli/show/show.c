@@ -56,7 +56,7 @@ static attn_status find_tensor(const attn_archive *file, const char *path, const
     char hint[120], names[100];
     nearest near;
     if (t) {
-        *v = view_of(t);
+        *v = tensor_view_of(t);
         return slice_view(v, chosen->slice, error);
     }
     nearest_init(&near, chosen->name);
@@ -75,7 +75,7 @@ static attn_status show_one(const char *path, const attn_archive *file, const se
     if (json) return json_file(path, file, &v, error);
     if (s->csv) return csv_view(&v, chosen->name, error);
     print_figures(chosen->word, &v);
-    view_print(stdout, &v, s->all);
+    tensor_view_print(stdout, &v, s->all);
     return ATTN_OK;
 }
 

@@ -78,7 +78,7 @@ void print_file(const char *path, const attn_archive *file)
     printf(": %" PRId64 " tensor%s\n", count, count == 1 ? "" : "s");
     print_metadata(file);
     for (int64_t k = 0; k < count; k++) {
-        const tensor_view v = view_of(attn_archive_at(file, k));
+        const tensor_view v = tensor_view_of(attn_archive_at(file, k));
         table[k] = row_of(v.tensor->name, &v);
     }
     if (count) print_table(table, count);
