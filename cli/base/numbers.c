@@ -107,7 +107,7 @@ static attn_status read_rows(number_text *n, const char *text, size_t from, size
 {
     int64_t in_row = 0;
     size_t row = from, comma = to; /* where the row begins; where a comma is that a number must follow, `to` if there is none */
-    int semicolons = 0;
+    int semicolons = 0, new_line = 0, begins[2] = {0, 0}; /* rows that begin within a line, and with one */
     attn_status status = ATTN_OK;
     for (size_t at = from; status == ATTN_OK;) {
         while (at < to && strchr(" \t\r", text[at])) at++;
@@ -119,13 +119,21 @@ static attn_status read_rows(number_text *n, const char *text, size_t from, size
                 return numbers_fail(text, at, ATTN_ERR_FORMAT, error, "no number is in the row before this ';'");
             if (in_row) status = end_row(n, text, row, in_row, error);
             semicolons += semicolon;
+            new_line |= !semicolon;
             in_row = 0;
             if (at++ >= to) break;
         } else if (text[at] == ',') {
             if (comma < to || !in_row) return numbers_fail(text, at, ATTN_ERR_FORMAT, error, "no number precedes this comma");
             comma = at++;
         } else {
-            if (!in_row++) row = at;
+            if (!in_row++) {
+                row = at;
+                begins[new_line] += n->shape[0] > 0;
+                new_line = 0;
+                if (begins[0] && begins[1]) /* 1;2 in each line is one row elsewhere */
+                    return numbers_fail(text, at, ATTN_ERR_FORMAT, error,
+                                        "both a ';' and the end of a line end rows here; between the numbers of a row is a comma");
+            }
             status = read_number(n, text, &at, to, error);
             comma = to;
         }
