@@ -96,11 +96,24 @@ static attn_status no_default_tensor(const attention_input *input, const input_s
                    role_name(r), role_flag(r), names);
 }
 
+/* How numbers of text are read: with all their digits if they are wanted. */
+static tensor_text text_of(const input_settings *settings, const char *name)
+{
+    return (tensor_text){name, settings->has_dtype && settings->spec.dtype == SPEC_F64 ? ATTN_F64 : ATTN_F32, 0};
+}
+
+/* 1 for numbers; 0 for the name of a tensor, which begins like one if it is that of a layer: 0.weight. */
+static int is_numbers(const attention_input *input, const char *value)
+{
+    const int may_be_name = input->file && !value[strcspn(value, " ,;[")];
+    return numbers_begin(value) && !(may_be_name && strpbrk(value, "_abcdfghijklmopqrstuvwxyz"));
+}
+
 /* A file of which some rows are used is mapped: the others are never read. */
 static attn_status open_file(attn_archive **file, const char *path, const char *name, const input_settings *settings, int *in_rows,
                              attn_error *error)
 {
-    tensor_text how = {name, settings->has_dtype && settings->spec.dtype == SPEC_F64 ? ATTN_F64 : ATTN_F32, 0};
+    tensor_text how = text_of(settings, name);
     const int text = strcmp(path, "-") == 0 || is_text_name(path);
     if (settings->choose && strcmp(path, "-") == 0)
         return failure(error, ATTN_ERR_ARGUMENT, "-: each process would read standard input; give a file");
@@ -149,8 +162,8 @@ static attn_status find_chosen(attention_input *input, const input_settings *set
         const attn_status status = open_file(&input->single[r], path, role_name(r), settings, &in_rows, error);
         return status == ATTN_OK ? find_single(input, r, path, in_rows, error) : status;
     }
-    if (numbers_begin(name) && !(input->file && !name[strcspn(name, " ,;[")] && strpbrk(name, "_abcdfghijklmopqrstuvwxyz"))) {
-        tensor_text how = {role_name(r), settings->has_dtype && settings->spec.dtype == SPEC_F64 ? ATTN_F64 : ATTN_F32, 0};
+    if (is_numbers(input, name)) {
+        tensor_text how = text_of(settings, role_name(r));
         const attn_status status = tensor_text_read(&input->single[r], flag_of(settings, r), name, &how, error);
         return status == ATTN_OK ? find_single(input, r, flag_of(settings, r), how.in_rows, error) : status;
     }
