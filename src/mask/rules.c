@@ -52,11 +52,37 @@ int attn_rule_sees(const attn_pattern_set *set, const rule *r, int64_t i, int64_
 
 /* ---- as fields: each adds a rule to the fields so far; 0: the combination has no fields ---- */
 
-/* Global tokens are exempt from the window and dilation of their own pattern, not from another's. */
+/* The ranges of all queries, which keep all keys at first; NULL if memory is short. */
+static int64_t *ranges_of(attn_pattern_set *set)
+{
+    if (set->ranges) return set->ranges;
+    set->ranges = malloc((2 * (size_t)set->len_q + 1) * sizeof *set->ranges);
+    for (int64_t i = 0; set->ranges && i < set->len_q; i++) set->ranges[2 * i] = 0, set->ranges[2 * i + 1] = set->len_kv;
+    return set->ranges;
+}
+
+static void cut_range(attn_pattern_set *set, int64_t i, int64_t low, int64_t high)
+{
+    set->ranges[2 * i] = most(set->ranges[2 * i], low);
+    set->ranges[2 * i + 1] = least(set->ranges[2 * i + 1], high);
+}
+
+/* A window beside global tokens, which are exempt from the window of their own pattern and not from this: as ranges. */
+static int add_window_of_all(attn_pattern_set *set, int64_t left, int64_t right)
+{
+    if (!ranges_of(set)) return 0;
+    for (int64_t i = 0; i < set->len_q; i++) {
+        const int64_t p = i + set->offset;
+        cut_range(set, i, left < 0 ? 0 : p - left, right < 0 ? set->len_kv : p + right + 1);
+    }
+    return 1;
+}
+
+/* Returns 0 if memory is short. */
 static int add_window(attn_pattern_set *set, int64_t left, int64_t right)
 {
     attn_mask *m = &set->mask;
-    if (m->global_q || m->global_kv) return 0;
+    if (m->global_q || m->global_kv) return add_window_of_all(set, left, right);
     if (!m->window) m->window_left = m->window_right = -1;
     m->window = 1;
     if (left >= 0) m->window_left = m->window_left < 0 ? left : least(m->window_left, left);
@@ -81,11 +107,16 @@ static int add_dilation(attn_pattern_set *set, int64_t dilation)
     return 1;
 }
 
-static int add_global_local(attn_pattern_set *set, int64_t width, int64_t global)
+/* Returns 0 if memory is short. */
+static int add_global_local(attn_pattern_set *set, int64_t width, int64_t global, int *fits)
 {
     attn_mask *m = &set->mask;
-    if (global > 0 && (m->window || m->dilation > 1)) return 0;
-    if (!add_window(set, width / 2, width / 2)) return 0;
+    if (global == 0) return add_window(set, width / 2, width / 2);
+    *fits = m->dilation < 2 && !m->global_q; /* from a dilation and from two windows, no tokens are exempt */
+    if (!*fits) return 1;
+    if (m->window && !add_window_of_all(set, m->window_left, m->window_right)) return 0;
+    m->window = 1;
+    m->window_left = m->window_right = width / 2;
     m->global_q = m->global_kv = global;
     return 1;
 }
@@ -141,19 +172,14 @@ static void cut_to_documents(attn_pattern_set *set, const rule *r)
             while (low < set->len_kv && document >= 0 && r->document_kv[low] >= 0 && r->document_kv[low] < document) low++;
             for (high = low; high < set->len_kv && document >= 0 && r->document_kv[high] == document;) high++;
         }
-        set->ranges[2 * i] = most(set->ranges[2 * i], low);
-        set->ranges[2 * i + 1] = least(set->ranges[2 * i + 1], document < 0 ? 0 : high);
+        cut_range(set, i, low, document < 0 ? 0 : high);
     }
 }
 
 /* Returns 0 if memory is short. */
 static int add_range(attn_pattern_set *set, const rule *r)
 {
-    if (!set->ranges) {
-        set->ranges = malloc((2 * (size_t)set->len_q + 1) * sizeof *set->ranges);
-        if (!set->ranges) return 0;
-        for (int64_t i = 0; i < set->len_q; i++) set->ranges[2 * i] = 0, set->ranges[2 * i + 1] = set->len_kv;
-    }
+    if (!ranges_of(set)) return 0;
     if (r->pattern.kind == ATTN_PATTERN_DOCUMENTS) {
         cut_to_documents(set, r);
         return 1;
@@ -161,8 +187,7 @@ static int add_range(attn_pattern_set *set, const rule *r)
     for (int64_t i = 0; i < set->len_q; i++) {
         int64_t low, high;
         range_of(set, r, i, &low, &high);
-        set->ranges[2 * i] = most(set->ranges[2 * i], low);
-        set->ranges[2 * i + 1] = least(set->ranges[2 * i + 1], high);
+        cut_range(set, i, low, high);
     }
     return 1;
 }
@@ -188,30 +213,25 @@ static int add_rule(attn_pattern_set *set, const rule *r, int *fits)
         set->mask.causal = 1;
         break;
     case ATTN_PATTERN_WINDOW:
-        *fits = add_window(set, size[0], size[1]);
-        break;
+        return add_window(set, size[0], size[1]);
     case ATTN_PATTERN_SLIDING_WINDOW:
         set->mask.causal = 1;
-        *fits = add_window(set, size[0] - 1, 0);
-        break;
+        return add_window(set, size[0] - 1, 0);
     case ATTN_PATTERN_RADIUS:
-        *fits = add_window(set, size[0], size[0]);
-        break;
+        return add_window(set, size[0], size[0]);
     case ATTN_PATTERN_LOCAL:
-        *fits = add_window(set, size[0] / 2, size[0] / 2);
-        break;
+        return add_window(set, size[0] / 2, size[0] / 2);
     case ATTN_PATTERN_STRIDED:
         *fits = add_dilation(set, size[0]);
         break;
     case ATTN_PATTERN_DILATED:
-        *fits = add_window(set, size[0] * size[1], size[0] * size[1]) && add_dilation(set, size[1]);
-        break;
+        *fits = add_dilation(set, size[1]);
+        return add_window(set, size[0] * size[1], size[0] * size[1]);
     case ATTN_PATTERN_FIXED:
         *fits = r->blocks.rows != NULL;
         return !*fits || add_lists(set, &r->blocks, fits);
     case ATTN_PATTERN_GLOBAL_LOCAL:
-        *fits = add_global_local(set, size[0], size[1]);
-        break;
+        return add_global_local(set, size[0], size[1], fits);
     case ATTN_PATTERN_BIGBIRD:
     case ATTN_PATTERN_BLOCK_MAP:
         return add_lists(set, &r->blocks, fits);

@@ -121,11 +121,22 @@ static attn_status apply(const plan *p, const problem_spec *spec, sparse_mask *m
     return ATTN_OK;
 }
 
-/* 1 if a pattern by position was not expressed by fields alone, which are relative to positions whatever they are. */
-static int needs_positions(attn_pattern_kind kind, const sparse_mask *mask, int fits)
+static int is_window(attn_pattern_kind kind)
 {
+    return (kind >= ATTN_PATTERN_WINDOW && kind <= ATTN_PATTERN_LOCAL) || kind == ATTN_PATTERN_DILATED ||
+           kind == ATTN_PATTERN_GLOBAL_LOCAL;
+}
+
+/* 1 if the last of the patterns that are fields was not expressed by those alone that are relative to positions, whatever they are:
+ * of several windows beside global tokens, all but one become ranges. */
+static int needs_positions(const plan *p, const sparse_mask *mask, int fits)
+{
+    const attn_pattern_kind kind = p->fields[p->of_fields - 1].kind;
+    int windows = 0;
+    for (int n = 0; n < p->of_fields; n++) windows += is_window(p->fields[n].kind);
     const int by_rows = kind == ATTN_PATTERN_PREFIX || kind == ATTN_PATTERN_FIXED ||
-                        (kind == ATTN_PATTERN_BLOCK_DIAGONAL && mask->slots.ranges.data);
+                        (kind == ATTN_PATTERN_BLOCK_DIAGONAL && mask->slots.ranges.data) ||
+                        (windows > 1 && (mask->fields.global_q || mask->fields.global_kv));
     return by_position(kind) && (!fits || by_rows);
 }
 
@@ -151,7 +162,7 @@ static attn_status choose(plan *p, const problem_spec *spec, const sparse_masks 
         p->fields[p->of_fields++] = *pattern;
         status = apply(p, spec, mask, &fits, error);
         if (status != ATTN_OK) break;
-        if (p->unknown && needs_positions(pattern->kind, mask, fits))
+        if (p->unknown && needs_positions(p, mask, fits))
             return failure(error, ATTN_ERR_UNSUPPORTED,
                            "%.*s needs queries at positions that all batch entries share: neither offset nor "
                            "align=bottom-right, nor causal=bottom-right with lens, packed, ragged or page",

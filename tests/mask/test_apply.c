@@ -190,9 +190,9 @@ static void test_rejected(void **state)
     const attn_pattern fixed[] = {attn_pattern_causal_bottom_right(), attn_pattern_fixed(3, 1)}; /* of 8 x 9 */
     rejected(fixed, 2, -1, ATTN_ERR_UNSUPPORTED,
              "pattern 2 (fixed) needs a mask of len_q x len_kv in this set; attn_pattern_set_fill makes one for the tensor mask");
-    const attn_pattern lifted[] = {attn_pattern_global_local(3, 1), attn_pattern_radius(1)};
+    const attn_pattern lifted[] = {attn_pattern_global_local(3, 1), attn_pattern_strided(2)};
     rejected(lifted, 2, -1, ATTN_ERR_UNSUPPORTED,
-             "pattern 2 (radius) needs a mask of len_q x len_kv in this set; attn_pattern_set_fill makes one for the tensor mask");
+             "pattern 2 (strided) needs a mask of len_q x len_kv in this set; attn_pattern_set_fill makes one for the tensor mask");
     attn_error error;
     assert_int_equal(attn_pattern_set_apply(NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "set is NULL");

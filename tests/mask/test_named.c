@@ -36,7 +36,9 @@ static const struct {
              {"bigbird/4/1/2/1+columns/3", 0},       /* blocks and a row of the mask */
              {"bigbird/8/3/1/1+bigbird/6/3/1/1", 0}, /* blocks of 2 */
              {"bigbird/4/3/1/1+fixed/8/4", 2},       /* blocks of 4 */
-             {"longformer/8/2+window/3/3", 2},       /* the second needs a matrix */
+             {"longformer/8/2+window/3/3", 2},       /* a window as ranges */
+             {"radius/6+longformer/8/2", 2},
+             {"longformer/8/2+strided/2", 2}, /* the second needs a matrix */
              {"diagonal/9+diagonal/6", 2}};
 
 /* unknown: positions differ from entry to entry. */
