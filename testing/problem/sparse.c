@@ -123,8 +123,8 @@ static attn_status apply(const plan *p, const problem_spec *spec, sparse_mask *m
 
 static int is_window(attn_pattern_kind kind)
 {
-    return (kind >= ATTN_PATTERN_WINDOW && kind <= ATTN_PATTERN_LOCAL) || kind == ATTN_PATTERN_DILATED ||
-           kind == ATTN_PATTERN_GLOBAL_LOCAL;
+    return kind == ATTN_PATTERN_WINDOW || kind == ATTN_PATTERN_SLIDING_WINDOW || kind == ATTN_PATTERN_RADIUS ||
+           kind == ATTN_PATTERN_LOCAL || kind == ATTN_PATTERN_DILATED || kind == ATTN_PATTERN_GLOBAL_LOCAL;
 }
 
 /* 1 if the last of the patterns that are fields was not expressed by those alone that are relative to positions, whatever they are:
