@@ -129,6 +129,9 @@ CASES = {
     "a bias of all keys": (problem("F64", bias=floats(B, H, SQ, 1, kind="F64")), ["--window=4,4", "--backward"]),
     "a weight of scores": (problem(w=floats(D, D)), ["--score=general", "--backward"]),
     "no queries": ({"q": floats(H, 0, D), "k": floats(HKV, SKV, D), "v": floats(HKV, SKV, DV)}, ["--rope"]),
+    "a padding mask of floats": (problem(mask=("F32", [B, SKV], [float(drawn.random() < 0.7) for _ in range(B * SKV)])), ["--backward", "--lse"]),
+    "global tokens, and a mask in which 1 hides": (problem(mask=("I64", [B, SQ, SKV], [int(drawn.random() < 0.3) for _ in range(B * SQ * SKV)])),
+                                                   ["--mask-drop", "--sparse=longformer/9/3", "--backward", "--lse"]),
     "one head without a batch": ({"q": floats(SQ, D), "k": floats(3, D), "v": floats(3, DV)}, ["--normaliser=softmax-one"]),
 }
 
@@ -270,6 +273,7 @@ def errors():
     rejects("a part of nothing", 1, ["in.safetensors", "--part=0"], 2, "--part is 0; it must be at least 1")
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
     rejects("standard input, which each process would read", 3, ["-"], 2, "-: each process would read standard input; give a file")
+    rejects("a mask that is not by windows", 2, ["in.safetensors", "--sparse=prefix/3"], 3, "sparse=prefix/3 is made for all queries together")
     rejects("a short file", 3, ["short.safetensors"], 2, "short.safetensors: ")
     rejects("tensors that do not fit", 2, ["other.safetensors"], 2, "does not fit 'k'")
     done = run(2, ["in.safetensors", "-o", "out.safetensors", ":", "-n", "1", ATTN_MPI, "bench", "fwd:f32:sq8:d8"])
