@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import gguf_file
 import tensor_file
 from tap import check, finish, run_in_folder
 
@@ -58,6 +59,10 @@ def make_files(command):
         shutil.move("x.safetensors", "layer.safetensors")
         tensor_file.write("x.safetensors", {"x": floats(5, 64)})
         rows = {"q": 64, "k": 16, "v": 16, "o": 64}
+        pathlib.Path("config.json").write_text('{"num_attention_heads": 8, "rope_theta": 10000.0}', encoding="utf-8")
+        weights = {f"blk.3.attn_{name}.weight": floats(rows[name[0]], 64) for name in ("q", "k", "v", "output")}
+        gguf_file.write("model.gguf", {**weights, "token_embd.weight": floats(3, 64)},
+                        {"general.architecture": "llama", "llama.attention.head_count": 8, "tokenizer.ggml.tokens": ["the", "cat", "sat"]})
         tensor_file.write("model.safetensors", {f"layers.3.self_attn.{name}_proj.weight": floats(rows[name], 64) for name in rows})
 
 
