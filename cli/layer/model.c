@@ -117,10 +117,7 @@ static int is_part(const char *name)
 static attn_status add_members(layer_work *w, const cJSON *object, attn_error *error)
 {
     attn_status status = ATTN_OK;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, object)
-    {
-        if (status != ATTN_OK) break;
+    for (const cJSON *item = object->child; item && status == ATTN_OK; item = item->next) {
         /* older files name the kind of a scaling so */
         const char *name = object->string && strcmp(object->string, "rope_scaling") == 0 && strcmp(item->string, "type") == 0
                                ? "rope_type"

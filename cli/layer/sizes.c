@@ -76,7 +76,7 @@ attn_status layer_find_sizes(layer_work *w, const problem_spec *spec, attn_error
     *to = (layer_sizes){.heads = heads_of(w)};
     if (!to->heads || !w->kind->takes_scores) return ATTN_OK;
     if (fused) split_fused(w, fused, to);
-    else to->head_dim = first_of(s->head_dim, w->model.head_dim, all % to->heads ? 0 : all / to->heads);
+    else to->head_dim = first_of(s->head_dim, w->model.head_dim, (all % to->heads) != 0 ? 0 : all / to->heads);
     if (!to->head_dim)
         return failure(error, ATTN_ERR_SHAPE,
                        "the queries%s have %" PRId64 " channels, which is not a multiple of the heads (%" PRId64 ")",
