@@ -37,6 +37,10 @@ static int is_read(const layer_work *w, weight_role role)
     case WEIGHT_NORM_QUERY:
     case WEIGHT_NORM_KEY:
         return w->normed[1] != NULL;
+    case WEIGHT_QUERY:
+    case WEIGHT_KEY:
+    case WEIGHT_VALUE:
+        return !w->match.family->native && !w->match.found[WEIGHT_QKV];
     case WEIGHT_TABLE:
         return w->tensors.bias_table.data != NULL;
     case WEIGHT_OUTPUT:

@@ -181,6 +181,14 @@ def families():
         check(f"{what}: heads and channels", (info["heads"], info["heads_kv"], info["head_dim"]) == (p.heads, p.kv, p.dim), info)
 
 
+def twice():
+    """Of one matrix and three, the one is read."""
+    x = tensor(N, E)
+    tensors = {"x": x, **fused(FULL, "", "in_proj", "out_proj", weight="_weight", bias="_bias"), "wq": tensor(E, E)}
+    out, info = run(tensors, "--heads=4")
+    check("a matrix that is there twice", far(out["y"].numbers, expected(FULL, x.rows())) < BOUND and info["unused"] == ["wq"], info["unused"])
+
+
 def crossing():
     """What a decoder attends to elsewhere is all visible."""
     x, context = tensor(N, E), tensor(M, E)
@@ -466,7 +474,7 @@ def test():
     if subprocess.run([ATTN, "layer", "--help"], capture_output=True).returncode:
         print("skipped: built without libattn_layers")
         return 77
-    for part in (families, crossing, norms_of_heads, t5, modules, own_names, which_layer, inputs, dropped, halves, config_and_norm, told):
+    for part in (families, twice, crossing, norms_of_heads, t5, modules, own_names, which_layer, inputs, dropped, halves, config_and_norm, told):
         part()
     return finish()
 
