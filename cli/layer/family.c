@@ -21,6 +21,8 @@ const char *const weight_words[WEIGHT_ROLES] = {
     [WEIGHT_EXTRA_VALUE] = "bias_v",
     [WEIGHT_NORM_QUERY] = "q_norm",
     [WEIGHT_NORM_KEY] = "k_norm",
+    [WEIGHT_NORM_BIAS_QUERY] = "q_norm_bias",
+    [WEIGHT_NORM_BIAS_KEY] = "k_norm_bias",
     [WEIGHT_NORM] = "norm",
     [WEIGHT_NORM_BIAS] = "norm_bias",
     [WEIGHT_TABLE] = "bias_table",
@@ -41,8 +43,10 @@ const char *const weight_words[WEIGHT_ROLES] = {
     [WEIGHT_BIAS_OUTPUT] = o ".bias"
 #define FUSED(qkv, o)                                                                                                              \
     [WEIGHT_QKV] = qkv ".weight", [WEIGHT_OUTPUT] = o ".weight", [WEIGHT_BIAS_QKV] = qkv ".bias", [WEIGHT_BIAS_OUTPUT] = o ".bias"
-#define HEAD_NORMS(q, k) [WEIGHT_NORM_QUERY] = q, [WEIGHT_NORM_KEY] = k
-#define NORM(name)       [WEIGHT_NORM] = name ".weight", [WEIGHT_NORM_BIAS] = name ".bias"
+#define HEAD_NORMS(q, k)                                                                                                           \
+    [WEIGHT_NORM_QUERY] = q ".weight", [WEIGHT_NORM_KEY] = k ".weight", [WEIGHT_NORM_BIAS_QUERY] = q ".bias",                      \
+    [WEIGHT_NORM_BIAS_KEY] = k ".bias"
+#define NORM(name) [WEIGHT_NORM] = name ".weight", [WEIGHT_NORM_BIAS] = name ".bias"
 #define ADDITIVE(w, q, k)                                                                                                          \
     [WEIGHT_SCORE] = w ".weight", [WEIGHT_STATE] = q ".weight", [WEIGHT_MEMORY] = k ".weight", [WEIGHT_BIAS_STATE] = q ".bias",    \
     [WEIGHT_BIAS_MEMORY] = k ".bias"
@@ -53,16 +57,13 @@ const layer_family layer_families[] = {
     /* models */
     {.name = "gguf",
      .kind = "multi-head",
-     .names = {SEPARATE("attn_q", "attn_k", "attn_v", "attn_output"), NORM("attn_norm"),
-               HEAD_NORMS("attn_q_norm.weight", "attn_k_norm.weight")}},
+     .names = {SEPARATE("attn_q", "attn_k", "attn_v", "attn_output"), NORM("attn_norm"), HEAD_NORMS("attn_q_norm", "attn_k_norm")}},
     {.name = "gguf", .kind = "multi-head", .names = {FUSED("attn_qkv", "attn_output"), NORM("attn_norm")}},
     {.name = "bert", .kind = "multi-head", .names = {SEPARATE("self.query", "self.key", "self.value", "output.dense")}},
     {.name = "vit",
      .kind = "multi-head",
      .names = {SEPARATE("attention.query", "attention.key", "attention.value", "output.dense"), NORM("../layernorm_before")}},
-    {.name = "timm",
-     .kind = "multi-head",
-     .names = {FUSED("qkv", "proj"), NORM("../norm1"), HEAD_NORMS("q_norm.weight", "k_norm.weight")}},
+    {.name = "timm", .kind = "multi-head", .names = {FUSED("qkv", "proj"), NORM("../norm1"), HEAD_NORMS("q_norm", "k_norm")}},
     {.name = "distilbert", .kind = "multi-head", .names = {SEPARATE("q_lin", "k_lin", "v_lin", "out_lin")}},
     {.name = "t5",
      .kind = "multi-head",
@@ -111,7 +112,7 @@ const layer_family layer_families[] = {
     {.name = "llama",
      .kind = "multi-head",
      .names = {SEPARATE("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"), NORM("input_layernorm"),
-               HEAD_NORMS("self_attn.q_norm.weight", "self_attn.k_norm.weight")},
+               HEAD_NORMS("self_attn.q_norm", "self_attn.k_norm")},
      .model = {.rope = FAMILY_HALVES, .causal = 1}},
     {.name = "llama of Meta",
      .kind = "multi-head",
@@ -144,7 +145,7 @@ const layer_family layer_families[] = {
                [WEIGHT_EXTRA_VALUE] = "bias_v",
                [WEIGHT_NORM] = "../layernorm_before.weight|../layer_norm1.weight|../norm1.weight",
                [WEIGHT_NORM_BIAS] = "../layernorm_before.bias|../layer_norm1.bias|../norm1.bias",
-               HEAD_NORMS("q_norm.weight", "k_norm.weight")},
+               HEAD_NORMS("q_norm", "k_norm")},
      .end = FAMILY_ASKS},
     {.name = "W_q", .kind = "multi-head", .names = {SEPARATE("W_q", "W_k", "W_v", "W_o")}, .end = FAMILY_MAY_END},
     {.name = "W_q", .kind = "multi-head", .names = {SEPARATE("w_q", "w_k", "w_v", "w_o")}, .end = FAMILY_MAY_END},

@@ -23,6 +23,8 @@ typedef enum weight_role {
     WEIGHT_EXTRA_VALUE,
     WEIGHT_NORM_QUERY, /* of the projected queries and keys of each head */
     WEIGHT_NORM_KEY,
+    WEIGHT_NORM_BIAS_QUERY,
+    WEIGHT_NORM_BIAS_KEY,
     WEIGHT_NORM, /* of x, before the layer */
     WEIGHT_NORM_BIAS,
     WEIGHT_TABLE, /* a bias by distance [buckets, heads] */

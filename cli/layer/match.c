@@ -201,7 +201,7 @@ static attn_status read_line(layer_family *f, char *line, const char *path, int 
         }
         (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s ", weight_words[r]);
     }
-    return failure(error, ATTN_ERR_FORMAT, "%.40s: line %d: no role '%.20s'; known: %.150s", path, number, role,
+    return failure(error, ATTN_ERR_FORMAT, "%.30s: line %d: no role '%.12s'; known: %.170s", path, number, role,
                    strcmp(role, "axes") == 0 ? "axes = in out, axes = out in" : trimmed(known));
 }
 

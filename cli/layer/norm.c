@@ -53,7 +53,7 @@ static void normalise(const norm *n, attn_dtype dtype, int64_t rows, const void 
 static attn_status find_norm(const layer_work *w, weight_role gain, weight_role bias, int64_t width, norm *n, attn_error *error)
 {
     const layer_model *m = &w->model;
-    const attn_archive_tensor *g = w->match.found[gain], *b = bias < WEIGHT_ROLES ? w->match.found[bias] : NULL;
+    const attn_archive_tensor *g = w->match.found[gain], *b = w->match.found[bias];
     attn_status status = layer_check_weight(g, 1, &width, error);
     if (status == ATTN_OK) status = layer_weight_numbers(w, g, &n->gain, error);
     if (status == ATTN_OK && b) status = layer_check_weight(b, 1, &width, error);
@@ -123,7 +123,8 @@ static attn_status project_and_norm(layer_work *w, weight_role role, int buffer,
     void *to = w->normed[buffer] = need_memory(count * all + 1, attn_dtype_size(w->x->dtype));
     attn_status status = project(w, data, count, layer_width(rows), heads, l->head_dim, weight, bias, to, error);
     if (status != ATTN_OK || !gain) return status;
-    status = find_norm(w, role, WEIGHT_ROLES, gain->rank == 1 && gain->shape[0] == all ? all : l->head_dim, &n, error);
+    status = find_norm(w, role, role == WEIGHT_NORM_QUERY ? WEIGHT_NORM_BIAS_QUERY : WEIGHT_NORM_BIAS_KEY,
+                       gain->rank == 1 && gain->shape[0] == all ? all : l->head_dim, &n, error);
     if (status == ATTN_OK) normalise(&n, w->x->dtype, count * (all / n.width), to, to);
     return status;
 }

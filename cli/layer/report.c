@@ -36,6 +36,8 @@ static int is_read(const layer_work *w, weight_role role)
         return w->normed[0] != NULL;
     case WEIGHT_NORM_QUERY:
     case WEIGHT_NORM_KEY:
+    case WEIGHT_NORM_BIAS_QUERY:
+    case WEIGHT_NORM_BIAS_KEY:
         return w->normed[1] != NULL;
     case WEIGHT_QUERY:
     case WEIGHT_KEY:

@@ -60,7 +60,7 @@ def expected(p, x, key=None, value=None, causal=False, scale=None, rope=None, bi
     for h in range(p.heads):
         mine, keys, values = cut(q, h), cut(k, h * p.kv // p.heads), cut(v, h * p.kv // p.heads)
         if norms:
-            mine, keys = (layer.normed(rows, gains) for rows, gains in zip((mine, keys), norms))
+            mine, keys = ((centred if isinstance(gains, tuple) else layer.normed)(rows, gains) for rows, gains in zip((mine, keys), norms))
         if rope:
             mine, keys = ([rotate(row, i, rope) for i, row in enumerate(rows)] for rows in (mine, keys))
         for i, row in enumerate(mine):
@@ -69,6 +69,16 @@ def expected(p, x, key=None, value=None, causal=False, scale=None, rope=None, bi
             weights = softmax([s + (bias[h][i][j] if bias else 0) for j, s in enumerate(scores)])
             joined[i] += [sum(w * values[j][c] for j, w in enumerate(weights)) for c in range(dim)]
     return sum(project(p, "o", joined) if output else joined, [])
+
+
+def centred(rows, gains, epsilon=1e-5):
+    """A layer norm with (gains, shifts)."""
+    out = []
+    for row in rows:
+        mean = sum(row) / len(row)
+        deviation = math.sqrt(sum((c - mean) ** 2 for c in row) / len(row) + epsilon)
+        out.append([(c - mean) / deviation * g + s for c, g, s in zip(row, *gains)])
+    return out
 
 
 def turned(t):
@@ -209,6 +219,11 @@ def norms_of_heads():
     tensors.update({f"model.layers.0.self_attn.{n}_norm.weight": g for n, g in zip("qk", wide)})
     d = far(run(tensors, "--heads=4")[0]["y"].numbers, expected(BARE, x.rows(), norms=[g.numbers for g in wide], **LLAMA))
     check("  over all heads of a token", d < BOUND, d)
+    shifts = [tensor(FULL.dim) for _ in "qk"]
+    timm = {"x": x, **fused(FULL, "blocks.0.attn.", "qkv", "proj"), **{f"blocks.0.attn.{n}_norm.{end}": t for end, of in (("weight", [tensor(FULL.dim)] * 2), ("bias", shifts)) for n, t in zip("qk", of)}}
+    gain = timm["blocks.0.attn.q_norm.weight"].numbers
+    d = far(run(timm, "--heads=4")[0]["y"].numbers, expected(FULL, x.rows(), norms=[(gain, t.numbers) for t in shifts]))
+    check("  of the deviation from the mean, with biases", d < BOUND, d)
     for flag in ("backward", "decode"):
         message = fails({**tensors, "dy": x}, f"--{flag}", "--heads=4", status=3)
         check(f"  not with --{flag}", f"--{flag} is not for layers with norms of queries and keys ('model.layers.0.self_attn.q_norm.weight'); --plain leaves them out" in message, message)
@@ -291,7 +306,7 @@ def own_names():
     check("--names", far(out["y"].numbers, expected(p, x.rows())) < BOUND and info["weights"]["wv"] == "mine.third", info)
     for text, words, say in (
         ("wq first", [], "names.txt: line 1: expected ROLE = NAME, such as wq = query.weight"),
-        ("\nwx = first", [], "names.txt: line 2: no role 'wx'; known: wq wk wv wo wqkv bq bk bv bo bqkv bias_k bias_v q_norm k_norm norm norm_bias bias_table w state memory both bias memory_bias both_bias combine"),
+        ("\nwx = first", [], "names.txt: line 2: no role 'wx'; known: wq wk wv wo wqkv bq bk bv bo bqkv bias_k bias_v q_norm k_norm q_norm_bias k_norm_bias norm norm_bias bias_table w state memory both bias memory_bias both_bias combine"),
         ("axes = both", [], "names.txt: line 1: no role 'axes'; known: axes = in out, axes = out in"),
         ("wq = first\nwk = second", [], "names.txt: it names neither wqkv nor all of wq, wk and wv"),
         ("wq = first\nwk = second\nwv = fourth", ["--prefix=mine."], "no tensor 'mine.fourth', which --names gives for wv"),
@@ -431,13 +446,8 @@ def config_and_norm():
         out, info = run(tensors, "--config=config.json")
         d = far(out["y"].numbers, expected(BARE, x.rows(), causal=True, rope={**ROPE, "base": 500.0, "factors": of}))
         check(f"rotations scaled by {kind}", d < BOUND and info["applied"].endswith(f"scaled by {kind}") and len(set(factors)) == 2, (d, info["applied"]))
-    centred = []
-    for row in x.rows():
-        mean = sum(row) / E
-        deviation = math.sqrt(sum((c - mean) ** 2 for c in row) / E + 0.25)
-        centred.append([(c - mean) / deviation * g + b for c, g, b in zip(row, gain.numbers, shift.numbers)])
     given = {"x": x, **fused(FULL, "h.0.attn.", "c_attn", "c_proj"), "h.0.ln_1.weight": gain, "h.0.ln_1.bias": shift}
-    d = far(run(given, "--heads=4", "--norm", "--norm-epsilon=0.25")[0]["y"].numbers, expected(FULL, centred, causal=True))
+    d = far(run(given, "--heads=4", "--norm", "--norm-epsilon=0.25")[0]["y"].numbers, expected(FULL, centred(x.rows(), (gain.numbers, shift.numbers), 0.25), causal=True))
     check("  a norm of the deviation from the mean", d < BOUND, d)
     save("in.safetensors", {"x": x, **separate(FULL, "", "W_q", "W_k", "W_v", "W_o")}, num_heads="4")
     done = subprocess.run([ATTN, "layer", "in.safetensors", "-o", "out.safetensors"], capture_output=True, text=True)
