@@ -231,6 +231,12 @@ void family_print(void)
     }
 }
 
+const char family_beyond[] = "sinks|self_attn.sinks|attn_sinks.weight|" /* gpt-oss */
+                             "relative_position_bias_table|self.relative_position_bias_table|"
+                             "attention.relative_position_bias.relative_position_bias_table|"     /* Swin, BEiT */
+                             "self.distance_embedding.weight|rel_pos_h|"                          /* BERT with relative keys, SAM */
+                             "q_bias|v_bias|attn_sub_norm.weight|self_attn.attn_sub_norm.weight"; /* EVA, BitNet */
+
 int family_separates(char c) { return c == '.' || c == '/'; }
 
 /* Where the root of a name ends: "h.0.attn." is "h.0." for names that begin with "../". */

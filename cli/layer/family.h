@@ -92,6 +92,9 @@ void family_print(void);
 /* 1 for what stands between the words of a name: "a.b", or in JAX "a/b". */
 int family_separates(char c);
 
+/* Of other parts of attention that some models of these families have, and that are not computed. */
+extern const char family_beyond[];
+
 /* The tensor with one of these names after the root; NULL: there is none. */
 const attn_archive_tensor *family_find(const attn_archive *file, const char *root, const char *names);
 

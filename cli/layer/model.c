@@ -226,8 +226,12 @@ attn_status layer_apply_model(layer_work *w, problem_spec *spec, attn_error *err
     const family_model *f = &m->family;
     const layer_settings *s = w->settings;
     const int has_scale = layer_find_option(w, TENSOR(scale)) != NULL;
+    const attn_archive_tensor *beyond = family_find(layer_weights_file(w), w->match.root, family_beyond);
     char text[120];
     if (!w->kind->takes_scores) return ATTN_OK;
+    if (beyond && !s->plain)
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "tensor '%.120s' is a part of the layer that is not computed; --plain leaves it out", beyond->name);
     if (f->causal && !w->context && !spec->causal) {
         spec->causal = SPEC_CAUSAL_TOP_LEFT;
         layer_tell(w, "causal");

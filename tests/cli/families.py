@@ -348,6 +348,13 @@ def which_layer():
     both = {"x": x, **separate(layers[0], "", "W_q", "W_k", "W_v", "W_o"), **separate(layers[1], "other.", "W_q", "W_k", "W_v", "W_o")}
     for words, p in (([], layers[0]), (["--prefix=other."], layers[1])):
         check(f"the layer with just the prefix '{' '.join(words)[9:]}'", far(run(both, "--heads=4", *words)[0]["y"].numbers, expected(p, x.rows())) < BOUND)
+    for name, given in (("self_attn.sinks", separate(FULL, "", *(f"self_attn.{n}_proj" for n in "qkvo"))),
+                        ("a.self.relative_position_bias_table", separate(FULL, "a.", "self.query", "self.key", "self.value", "output.dense")),
+                        ("b.attn.rel_pos_h", fused(FULL, "b.attn.", "qkv", "proj"))):
+        message = fails({"x": x, **given, name: tensor(4)}, "--heads=4", status=3)
+        check(f"{name} is not left out silently", message.endswith(f"tensor '{name}' is a part of the layer that is not computed; --plain leaves it out"), message)
+        out = run({"x": x, **given, name: tensor(4)}, "--heads=4", "--plain")[0]
+        check("  but with --plain", far(out["y"].numbers, expected(FULL, x.rows())) < BOUND)
     falcon = {"x": x, **grouped(GROUPED, "h.0.", "self_attention.query_key_value", "self_attention.dense")}
     for words, say in ((["--heads=4", "--head-dim=1"], "layer: heads_q (4) is not a multiple of heads_kv (14)"),
                        (["--heads=40"], "the queries, keys and values have 32 channels, which is not a multiple of the heads (40)"),
