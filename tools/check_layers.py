@@ -9,8 +9,8 @@ include src/common.  In testing: conformance -> verdict -> case -> bound -> prob
 testing, `attn make` its cases too, `attn train` the models of examples/, and `attn check` alone sees all of it, and ref/.
 
 Everything else sees the public headers and its own folder; the modules of python/ also see python/common, the harness and the tests
-ref/, the tests testing and cli, and the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination)
-all of src/core.  Tests share tests/, tests/combination, tests/cut and tests/linear.  ref/ sees none of our headers.
+ref/, the tests testing and cli, and the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination,
+tests/wasm) all of src/core.  Tests share tests/, tests/combination, tests/cut and tests/linear.  ref/ sees none of our headers.
 
 A walk of attention is known only by its type (walk/walks.h): only files of its own folder include or call it, and rows, which runs
 tiles over another problem.
@@ -39,7 +39,7 @@ TRAINS = "cli/train"
 MAKES_CASES = "cli/make"
 KNOWN_WALKS = ["linear", "merge", "product", "convolution", "transfer"]  # these have problems of their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
-INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
+INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination", "tests/wasm"]
 SHARED_BY_TESTS = ["tests", "tests/combination", "tests/cut", "tests/linear"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
 BY_MACRO = re.compile(r'^\s*#\s*include\s+([^"<\s]\S*)', re.M)  # which these rules cannot follow
