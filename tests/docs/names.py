@@ -26,7 +26,7 @@ PLANNED = {"amx/pairs_f32.c", "attn_pairs_f32_amx_bf16"}  # ARCHITECTURE.md, "Ex
 EXAMPLES = {"attn_noun_verb"}  # of how names are made
 
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]+`", re.S | re.M)
-FOLDERS = "bench|cli|cmake|docs|examples|fuzz|include|lab|packaging|python|ref|script|src|testing|tests|tools"
+FOLDERS = "bench|cli|cmake|docs|examples|fuzz|include|javascript|lab|packaging|python|ref|script|src|testing|tests|tools"
 PATH = re.compile(rf"(?<![\w./~$%@:<}}-])(?:(?:{FOLDERS})/[\w.*?\[\]/+-]+|[\w*-]+(?:/[\w.*?\[\]-]+)*\.(?:c|h|def|py|sh)\b)")
 STANDS_FOR_ANY = re.compile(r"(?<![A-Za-z])[A-Z]{4,}(?![A-Za-z])")
 NAME = re.compile(r"(?<![\w./-])attn_\w+(?![\w*]|\.\.\.)")

@@ -26,7 +26,7 @@ PARTS = {
     "Mechanisms": ["docs/mechanisms"],
     "Reference": ["docs/conventions", "docs/notation", "headers", "package", "commands", "docs/command", "docs/io", "docs/threads", "docs/serving", "docs/distributed", "docs/python/distributed"],
     "Speed": ["docs/benchmarks", "docs/peers"],
-    "Design": ["ARCHITECTURE", "docs/numerics", "docs/coverage", "docs/rulings", "docs/conformance", "docs/reliability", "docs/mutation"],
+    "Design": ["ARCHITECTURE", "docs/numerics", "docs/coverage", "docs/rulings", "docs/conformance", "docs/reliability", "docs/platforms", "docs/mutation"],
     "Project": ["CHANGELOG", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY", "docs/releasing", "lab"],
 }
 STREET = "examples/data/animal_street.safetensors"
@@ -36,7 +36,7 @@ EXPLORER = [
     ("distance", "tokens with a table by distance", ["examples/data/drawn_relative.safetensors", "--rel=shaw/6"]),
 ]
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
-LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".sh": "bash", ".def": "c", ".cff": "yaml", ".yml": "yaml", ".json": "json", ".txt": "text"}
+LANGUAGES = {".c": "c", ".js": "javascript", ".h": "c", ".py": "python", ".sh": "bash", ".def": "c", ".cff": "yaml", ".yml": "yaml", ".json": "json", ".txt": "text"}
 
 
 def toctree(names, caption="", hidden=True):
