@@ -279,8 +279,8 @@ static void test_names(void **state)
     }
     assert_string_equal(attn_dtype_name((attn_dtype)20), "unknown");
     assert_int_equal(attn_dtype_size((attn_dtype)-1), 0);
-    for (int i = 0; i < 5; i++) assert_string_equal(attn_isa_name((attn_isa)i), isas[i]);
-    assert_string_equal(attn_isa_name((attn_isa)5), "unknown");
+    for (int i = 0; i < 6; i++) assert_string_equal(attn_isa_name((attn_isa)i), isas[i]);
+    assert_string_equal(attn_isa_name((attn_isa)6), "unknown");
     (void)snprintf(version, sizeof version, "%d.%d.%d", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     assert_string_equal(attn_version(), version);
 }
