@@ -228,7 +228,8 @@ static int is_wanted(void *context, const attn_archive_tensor *tensor)
 static attn_status read_file(const layer_settings *s, const char *path, attn_archive **file, attn_error *error)
 {
     one_layer one = {.layer = s->layer, .last = -1, .tokens = s->tokens != NULL};
-    if (s->layer < 0 || !has_extension(path, ".gguf")) return tensor_file_open(file, path, NULL, error);
+    const size_t length = strlen(path);
+    if (s->layer < 0 || length < 5 || strcmp(path + length - 5, ".gguf") != 0) return tensor_file_open(file, path, NULL, error);
     const attn_status status = attn_archive_read_some(file, path, is_wanted, &one, error);
     if (status != ATTN_OK || one.found || one.last < 0) return status;
     return failure(error, ATTN_ERR_ARGUMENT, "%.120s: no layer %" PRId64 "; there are 0 to %" PRId64, path, s->layer, one.last);
