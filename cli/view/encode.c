@@ -42,6 +42,8 @@ static void put_byte(view_base64 *stream, uint32_t byte)
     stream->group = group;
 }
 
+void view_base64_u8(view_base64 *stream, uint8_t value) { put_byte(stream, value); }
+
 void view_base64_u16(view_base64 *stream, uint16_t value)
 {
     put_byte(stream, value);

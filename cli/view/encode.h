@@ -22,6 +22,7 @@ typedef struct view_base64 {
     unsigned pending; /* how many of them there are: 0, 1, 2 */
 } view_base64;
 
+void view_base64_u8(view_base64 *stream, uint8_t value);
 void view_base64_u16(view_base64 *stream, uint16_t value);
 void view_base64_f32(view_base64 *stream, float value);
 void view_base64_end(view_base64 *stream);

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum row_kind { ROW_SOUND, ROW_NOT_FINITE, ROW_NEGATIVE, ROW_SUM, ROW_KINDS } row_kind;
-
 static const double nearly = 0.01; /* weights in bf16 sum to 1 within 2^-8, and of f16 the smallest are lost */
 
 static row_kind kind_of(const float *row, int64_t keys, int normalised)
@@ -24,21 +22,25 @@ static row_kind kind_of(const float *row, int64_t keys, int normalised)
     return negative ? ROW_NEGATIVE : sum != 0 && fabs(sum - 1) > nearly ? ROW_SUM : ROW_SOUND;
 }
 
-void view_rows_print(const float *weights, int64_t rows, int64_t keys, int normalised, char text[ROWS_TEXT])
+void view_doubts_add(view_doubts *doubts, const float *row, int64_t keys)
+{
+    doubts->rows++;
+    doubts->count[kind_of(row, keys, doubts->normalised)]++;
+}
+
+void view_doubts_print(const view_doubts *doubts, char text[DOUBTS_TEXT])
 {
     static const char *const one[] = {"", "has numbers that are not finite", "has numbers below 0", "sums neither to 1 nor to 0"},
                              *const more[] = {"", "have numbers that are not finite", "have numbers below 0",
                                               "sum neither to 1 nor to 0"};
-    int64_t count[ROW_KINDS] = {0};
     size_t at = 0;
     text[0] = '\0';
-    for (int64_t i = 0; i < rows; i++) count[kind_of(weights + i * keys, keys, normalised)]++;
     for (int kind = ROW_NOT_FINITE; kind < ROW_KINDS; kind++) {
+        const int64_t count = doubts->count[kind];
         char of[40] = "";
-        if (!count[kind]) continue;
-        if (!at) snprintf(of, sizeof of, " of %" PRId64 " rows", rows);
-        snprintf(text + at, ROWS_TEXT - at, "%s%" PRId64 "%s %s", at ? ", " : "; ", count[kind], of,
-                 (count[kind] == 1 ? one : more)[kind]);
+        if (!count) continue;
+        if (!at) snprintf(of, sizeof of, " of %" PRId64 " rows", doubts->rows);
+        snprintf(text + at, DOUBTS_TEXT - at, "%s%" PRId64 "%s %s", at ? ", " : "; ", count, of, (count == 1 ? one : more)[kind]);
         at = strlen(text);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * view.c - `attn view`: all weights of a file as one page for a browser (view/page.h writes it). */
+ * view.c - `attn view`: all heads of a file as one page for a browser (view/page.h writes it). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,13 +9,9 @@
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
 #include "cli/base/options.h"
-#include "cli/base/progress.h"
-#include "cli/compute/weights.h"
-#include "cli/input/input.h"
-#include "cli/input/labels.h"
 #include "formula.h"
 #include "page.h"
-#include "rows.h"
+#include "shown.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 #include "testing/text/shown.h"
@@ -23,12 +19,14 @@
 static const command_usage usage = {
     .name = "view",
     .synopsis = "IN -o PAGE.html [options]",
-    .summary = "Writes one page that shows the weights of all layers and heads, computed from q and k\n"
-               "of IN, or read from IN as `attn run --weights` and `attn layer --weights` wrote them. It\n"
-               "needs no network and no other file: open it in a browser. Rows that are no weights of a\n"
-               "softmax (NaN, numbers below 0, sums other than 1) are counted at its top.\n",
-    .notes = "Example:\n"
-             "  attn view sentence.safetensors -o attention.html --layer 0-2\n",
+    .summary = "Writes one page that shows what attends to what in all layers and heads of IN. Where IN\n"
+               "has q and k, they are in the page, which computes weights from them; else the weights\n"
+               "that `attn run --weights` and `attn layer --weights` wrote. It needs no network and no\n"
+               "other file: open it in a browser. Rows that are no weights of a softmax (NaN, numbers\n"
+               "below 0, sums other than 1) are counted at its top.\n",
+    .notes = "Examples:\n"
+             "  attn view sentence.safetensors -o attention.html --layer 0-2\n"
+             "  attn view tired.safetensors --with=flooded.safetensors -o both.html\n",
     .operands = {"input file"},
     .example = "attn view IN.safetensors -o attention.html",
     .without = "seed",
@@ -36,195 +34,127 @@ static const command_usage usage = {
 };
 
 typedef struct view_settings {
-    const char *output, *title;
-    const char *layers, *heads, *entries, *queries;
+    const char *output, *title, *with;
+    shown_choice choice;
 } view_settings;
 
 static const option_row view_options[] = {
     {"output", 'o', "FILE", "output file: .html (required)", OUTPUT(view_settings, output, ".html"), .needed = "output file"},
     {"title", 0, "TEXT", "its title (default: the metadata's sentence)", TEXT(view_settings, title)},
-    {"layer", 0, "LIST", "only these layers, such as 0,3-5", TEXT(view_settings, layers)},
-    {"head", 0, "LIST", "only these heads", TEXT(view_settings, heads)},
-    {"entry", 0, "LIST", "only these batch entries", TEXT(view_settings, entries)},
-    {"queries", 0, "A-B", "only these queries", TEXT(view_settings, queries)},
+    {"with", 0, "FILE", "compare with this file, which has as many layers and heads", TEXT(view_settings, with)},
+    {"layer", 0, "LIST", "only these layers, such as 0,3-5", TEXT(view_settings, choice.layers)},
+    {"head", 0, "LIST", "only these heads", TEXT(view_settings, choice.heads)},
+    {"entry", 0, "LIST", "only these batch entries", TEXT(view_settings, choice.entries)},
+    {"queries", 0, "A-B", "only these queries", TEXT(view_settings, choice.queries)},
     {0},
 };
 
-/* The data from which the page is written. */
+/* One file, or two that are compared, and the texts of the page. */
+enum { FILES = 2 };
+
 typedef struct page {
-    attention_input input;
-    labels labels;
-    int64_t *layer, *head, *entry, *query; /* chosen indices */
-    int64_t layers, heads, entries, rows;
-    float *weights; /* [entry][layer][head][row][key] */
-    view_sequence *sequence;
-    const char **names; /* of queries and keys */
-    int64_t *layer_number;
+    shown file[FILES];
+    int files;
+    view_sequence *sequence; /* of all files */
+    int64_t sequences;
     view_fact *facts;
     int64_t facts_count;
-    char source[FORMULA_TEXT + 300 + ROWS_TEXT], attribution[400];
+    char source[FILES][FORMULA_TEXT + 300 + DOUBTS_TEXT], attribution[400];
 } page;
-
-static attn_status choose(page *g, const view_settings *settings, attn_error *error)
-{
-    const labels *l = &g->labels;
-    const attn_shape *s = &g->input.problem.shape;
-    attn_status status = labels_choose("layer", settings->layers, l->layer_number, l->layers, &g->layer, &g->layers, error);
-    if (status == ATTN_OK) status = labels_choose("head", settings->heads, NULL, s->heads_q, &g->head, &g->heads, error);
-    if (status == ATTN_OK) status = labels_choose("entry", settings->entries, NULL, l->entries, &g->entry, &g->entries, error);
-    if (status == ATTN_OK) status = labels_choose_range("queries", settings->queries, s->len_q, &g->query, &g->rows, error);
-    g->layer_number = need_memory(g->layers, sizeof *g->layer_number);
-    for (int64_t y = 0; y < g->layers; y++) g->layer_number[y] = l->layer_number[g->layer[y]];
-    return status;
-}
-
-/* Checks the size of the page before anything of that size is allocated. */
-static attn_status check_size(const page *g, attn_error *error)
-{
-    const int64_t sizes[] = {g->entries, g->layers, g->heads, g->rows, g->input.problem.shape.len_kv};
-    int64_t count = 1;
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        if (sizes[k] == 0) return failure(error, ATTN_ERR_SHAPE, "%.100s: nothing to show: a size is 0", g->input.path);
-        if (!__builtin_mul_overflow(count, sizes[k], &count) && count <= VIEW_MAX_WEIGHTS) continue;
-        return failure(error, ATTN_ERR_UNSUPPORTED,
-                       "%.60s: %" PRId64 " entries x %" PRId64 " layers x %" PRId64 " heads x %" PRId64 " x %" PRId64
-                       " weights are too many for a page (at most %" PRId64 "); --layer, --head, --entry, --queries choose fewer",
-                       g->input.path, sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], VIEW_MAX_WEIGHTS);
-    }
-    return ATTN_OK;
-}
-
-static attn_status compute(page *g, const common_settings *common, attn_error *error)
-{
-    const attn_shape *s = &g->input.problem.shape;
-    const int64_t head_size = g->rows * s->len_kv;
-    progress bar;
-    weight_reader reader;
-    float *all_heads = need_memory(s->heads_q * head_size, sizeof *all_heads), *out;
-    out = g->weights = need_memory(g->entries * g->layers * g->heads * head_size, sizeof *g->weights);
-    attn_status status = weights_begin(&reader, &g->input, g->rows, common, error);
-    progress_begin(&bar, "weights", common->quiet);
-    for (int64_t e = 0; e < g->entries; e++) {
-        for (int64_t y = 0; y < g->layers && status == ATTN_OK; y++) {
-            status = weights_read(&reader, labels_batch(&g->labels, g->layer[y], g->entry[e]), g->query[0], all_heads, error);
-            for (int64_t h = 0; h < g->heads; h++, out += head_size)
-                memcpy(out, all_heads + g->head[h] * head_size, (size_t)head_size * sizeof *out);
-            progress_show(&bar, e * g->layers + y + 1, g->entries * g->layers);
-        }
-    }
-    progress_end(&bar);
-    weights_end(&reader);
-    free(all_heads);
-    return status == ATTN_OK ? status : failure_about(error, g->input.path);
-}
 
 /* ---- words on the page ---- */
 
-/* Labels of all queries or keys, or NULL if none has one; the rest get their numbers. */
-static const char *const *names_of(page *g, int64_t entry, int64_t first, int64_t count, int keys, const char **names,
-                                   char *numbers)
+static const char *metadata(const shown *file, const char *key)
 {
-    int any = 0;
-    for (int64_t k = 0; k < count; k++) {
-        const char *label =
-            keys ? labels_key(&g->labels, &g->input, entry, first + k) : labels_query(&g->labels, &g->input, entry, first + k);
-        any |= label != NULL;
-        names[k] = label_or_number(label, first + k, numbers + k * LABEL_NUMBER);
+    return file->input.file ? attn_archive_get_metadata(file->input.file, key) : NULL;
+}
+
+static void print_source(const shown *file, char *text, size_t size)
+{
+    char formula[FORMULA_TEXT], doubts[DOUBTS_TEXT];
+    view_doubts_print(&file->doubts, doubts);
+    if (file->input.weights) {
+        snprintf(text, size, "%.200s: the weights that are in it%s", file->input.path, doubts);
+        return;
     }
-    return any ? names : NULL;
+    formula_print(&file->input, formula, sizeof formula);
+    snprintf(text, size, "%.200s: %s, computed by attn %s%s", file->input.path, formula, attn_version(), doubts);
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* numbers: memory for the labels of tokens that have none. */
-static void add_sequences(page *g, char **numbers)
+static void add_texts(page *g)
 {
-    const attn_shape *s = &g->input.problem.shape;
-    const int64_t *lengths_q = g->input.tensors.lengths_q.data, *lengths_kv = g->input.tensors.lengths_kv.data,
-                  each = g->rows + s->len_kv;
-    g->sequence = need_memory(g->entries, sizeof *g->sequence);
-    g->names = need_memory(g->entries * each, sizeof *g->names);
-    *numbers = need_memory(g->entries * each, LABEL_NUMBER);
-    for (int64_t e = 0; e < g->entries; e++) {
-        int64_t entry = g->entry[e], b = labels_batch(&g->labels, g->layer[0], entry), first = g->query[0];
-        const char **names = g->names + e * each;
-        char *of_entry = *numbers + e * each * LABEL_NUMBER;
-        int64_t len_q = lengths_q ? lengths_q[b] - first : g->rows;
-        g->sequence[e] = (view_sequence){
-            .len_q = len_q < 0 ? 0 : least(len_q, g->rows),
-            .len_k = lengths_kv ? lengths_kv[b] : s->len_kv,
-            .first_query = first,
-            .queries = names_of(g, entry, first, g->rows, 0, names, of_entry),
-            .keys = names_of(g, entry, 0, s->len_kv, 1, names + g->rows, of_entry + g->rows * LABEL_NUMBER),
-        };
-    }
-}
-
-static const char *metadata(const page *g, const char *key)
-{
-    return g->input.file ? attn_archive_get_metadata(g->input.file, key) : NULL;
-}
-
-static void add_facts(page *g)
-{
-    int64_t count = g->input.file ? attn_archive_metadata_count(g->input.file) : 0;
+    const shown *first = &g->file[0];
+    int64_t count = first->input.file ? attn_archive_metadata_count(first->input.file) : 0;
     g->facts = need_memory(count, sizeof *g->facts);
     for (int64_t k = 0; k < count; k++) {
-        const attn_metadata *m = attn_archive_metadata_at(g->input.file, k);
+        const attn_metadata *m = attn_archive_metadata_at(first->input.file, k);
         if (strcmp(m->key, "tokens") != 0) g->facts[g->facts_count++] = (view_fact){m->key, m->value};
     }
-    const char *model = metadata(g, "model"), *licence = metadata(g, "licence") ? metadata(g, "licence") : metadata(g, "license");
+    const char *model = metadata(first, "model"), *licence = metadata(first, "licence");
+    if (!licence) licence = metadata(first, "license");
     if (model)
         snprintf(g->attribution, sizeof g->attribution, "Recorded from %.200s%s%.100s", model, licence ? ", " : "",
                  licence ? licence : "");
-    char formula[FORMULA_TEXT], rows[ROWS_TEXT];
-    view_rows_print(g->weights, g->entries * g->layers * g->heads * g->rows, g->input.problem.shape.len_kv,
-                    g->input.weights != NULL, rows);
-    if (g->input.weights) {
-        snprintf(g->source, sizeof g->source, "%.200s: the weights that are in it%s", g->input.path, rows);
-        return;
-    }
-    formula_print(&g->input, formula, sizeof formula);
-    snprintf(g->source, sizeof g->source, "%.200s: %s, computed by attn %s%s", g->input.path, formula, attn_version(), rows);
+    for (int f = 0; f < g->files; f++) print_source(&g->file[f], g->source[f], sizeof g->source[f]);
 }
 
 /* ---- the command ---- */
 
+static int same_numbers(const int64_t *a, int64_t a_count, const int64_t *b, int64_t b_count)
+{
+    return a_count == b_count && memcmp(a, b, (size_t)a_count * sizeof *a) == 0;
+}
+
+static attn_status check_pair(const page *g, attn_error *error)
+{
+    const shown *a = &g->file[0], *b = &g->file[1];
+    if (g->files < 2 || (same_numbers(a->layer_number, a->layers, b->layer_number, b->layers) &&
+                         same_numbers(a->head, a->heads, b->head, b->heads)))
+        return ATTN_OK;
+    return failure(error, ATTN_ERR_SHAPE,
+                   "--with=%.80s has %" PRId64 " layers x %" PRId64 " heads, %.80s has %" PRId64 " x %" PRId64
+                   "; both need the same numbers of them: --layer and --head choose",
+                   b->input.path, b->layers, b->heads, a->input.path, a->layers, a->heads);
+}
+
 static char *compose_json(const page *g, const view_settings *settings, size_t bytes)
 {
+    const shown *first = &g->file[0];
     cJSON *object = json_begin();
     json_text(object, "output", settings->output);
     command_json_warnings(object);
     json_int(object, "bytes", (int64_t)bytes);
-    json_int(object, "entries", g->entries);
-    json_int(object, "layers", g->layers);
-    json_int(object, "heads", g->heads);
-    json_int(object, "queries", g->rows);
-    json_int(object, "keys", g->input.problem.shape.len_kv);
+    json_int(object, "entries", first->entries);
+    json_int(object, "layers", first->layers);
+    json_int(object, "heads", first->heads);
+    json_int(object, "queries", first->rows);
+    json_int(object, "keys", first->input.problem.shape.len_kv);
+    json_text(object, "holds", first->by_rows ? "q k" : "weights");
+    if (first->by_rows) json_number(object, "largest_difference", first->difference);
     return json_compose(object);
 }
 
 /* *json: to be printed after the file is written; only set if wants_json. */
 static attn_status write_page(page *g, const view_settings *settings, int wants_json, size_t *bytes, char **json, attn_error *error)
 {
-    char *numbers = NULL;
+    const shown *first = &g->file[0];
     text_buffer text = {0};
-    add_sequences(g, &numbers);
-    add_facts(g);
-    const char *title = settings->title ? settings->title : metadata(g, "sentence");
+    add_texts(g);
+    for (int f = 0; f < g->files; f++) g->sequences += g->file[f].entries;
+    view_sequence *all = g->sequence = need_memory(g->sequences, sizeof *all);
+    for (int f = 0; f < g->files; all += g->file[f++].entries)
+        memcpy(all, g->file[f].sequence, (size_t)g->file[f].entries * sizeof *all);
+    const char *title = settings->title ? settings->title : metadata(first, "sentence");
     const view_data data = {
-        .title = title ? title : g->input.path,
-        .source = g->source,
+        .title = title ? title : first->input.path,
+        .sources = {g->source[0], g->files > 1 ? g->source[1] : NULL},
         .attribution = g->attribution[0] ? g->attribution : NULL,
-        .sequences = g->entries,
-        .layers = g->layers,
-        .heads = g->heads,
-        .len_q = g->rows,
-        .len_k = g->input.problem.shape.len_kv,
-        .weights = g->weights,
+        .sequences = g->sequences,
+        .layers = first->layers,
+        .heads = first->heads,
         .sequence = g->sequence,
-        .layer_numbers = g->layer_number,
-        .head_numbers = g->head,
+        .layer_numbers = first->layer_number,
+        .head_numbers = first->head,
         .facts = g->facts,
         .facts_count = g->facts_count,
     };
@@ -232,37 +162,41 @@ static attn_status write_page(page *g, const view_settings *settings, int wants_
     *bytes = text.count;
     if (status == ATTN_OK && wants_json) *json = compose_json(g, settings, text.count);
     if (status == ATTN_OK) status = file_write_text(&text, settings->output, error);
-    else failure_about(error, g->input.path);
+    else failure_about(error, first->input.path);
     text_free(&text);
-    free(numbers);
     return status;
+}
+
+static void tell(const page *g, const view_settings *settings, size_t bytes)
+{
+    const shown *first = &g->file[0];
+    printf("wrote ");
+    put_shown(stdout, settings->output);
+    printf(" (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", (double)bytes / 1e6, first->layers,
+           first->heads);
+    if (first->by_rows) printf("it computes weights from q and k: at most %.2g from those of the file\n", first->difference);
 }
 
 static attn_status view(const char *path, const void *own, input_settings *in, attn_error *error)
 {
     const view_settings *settings = own;
     const common_settings *common = &in->common;
-    page g = {0};
+    page g = {.files = settings->with ? 2 : 1};
+    const char *const paths[FILES] = {path, settings->with};
     size_t bytes = 0;
     char *json = NULL;
-    attn_status status = input_load_weights(&g.input, path, in, error);
-    if (status == ATTN_OK) status = labels_read(&g.labels, &g.input, in->tokens, error);
-    if (status == ATTN_OK) status = input_check_output(&g.input, settings->output, error);
-    if (status == ATTN_OK) status = choose(&g, settings, error);
-    if (status == ATTN_OK) status = check_size(&g, error);
-    if (status == ATTN_OK) status = compute(&g, common, error);
+    attn_status status = ATTN_OK;
+    for (int f = 0; f < g.files && status == ATTN_OK; f++) {
+        status = shown_load(&g.file[f], paths[f], &settings->choice, in, error);
+        if (status == ATTN_OK) status = input_check_output(&g.file[f].input, settings->output, error);
+    }
+    if (status == ATTN_OK) status = check_pair(&g, error);
+    for (int f = 0; f < g.files && status == ATTN_OK; f++) status = shown_compute(&g.file[f], f, in, error);
     if (status == ATTN_OK) status = write_page(&g, settings, common->json, &bytes, &json, error);
     status = file_finish(status, NULL, NULL, json, error);
-    if (status == ATTN_OK && options_tell(common)) {
-        printf("wrote ");
-        put_shown(stdout, settings->output);
-        printf(" (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", (double)bytes / 1e6, g.layers,
-               g.heads);
-    }
-    void *const owned[] = {g.layer, g.head, g.entry, g.query, g.weights, g.sequence, g.names, g.layer_number, g.facts};
-    for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
-    labels_free(&g.labels);
-    input_free(&g.input);
+    if (status == ATTN_OK && options_tell(common)) tell(&g, settings, bytes);
+    for (int f = 0; f < g.files; f++) shown_free(&g.file[f]);
+    free(g.sequence), free(g.facts);
     return status;
 }
 

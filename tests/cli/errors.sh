@@ -398,6 +398,10 @@ rejected 2 "attn run: positions.safetensors: tensor 'positions_q' [3]: expected 
 # view
 rejected 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html
 rejected 2 "attn view: no output file; for example: attn view IN.safetensors -o attention.html" view "$STREET"
+make repeated.safetensors q:f32:2x3x4x8 k:f32:2x3x4x8
+rejected 2 "attn view: --with=repeated.safetensors has 2 layers x 3 heads, $STREET has 6 x 12; both need the same numbers of them: --layer and --head choose" \
+    view "$STREET" -o out.html --with=repeated.safetensors
+rejected 2 "attn view: gone.safetensors: cannot open: No such file or directory" view "$STREET" -o out.html --with=gone.safetensors
 rejected 2 "attn view: out.svg: expected a name that ends in .html" view gone.safetensors -o out.svg
 rejected 2 "attn view: --queries: '1,3' is not one number or range, such as 100-199" view "$STREET" -o out.html --queries 1,3
 rejected 2 "attn view: --queries: 'x' is not one number or range, such as 100-199" view "$STREET" -o out.html --queries x
@@ -408,7 +412,7 @@ rejected 2 "attn view: empty.safetensors: nothing to show: a size is 0" view emp
 rejected 2 "attn view: nowhere/out.html: cannot create a file beside it: No such file or directory" view "$STREET" -o nowhere/out.html
 make huge.safetensors q:f32:8000x1:0 k:f32:8000x1:0
 rejected 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 8000 weights are too many for a page (at most 50331648); --layer, --head, --entry, --queries choose fewer" \
-    view huge.safetensors -o out.html
+    view huge.safetensors -o out.html --score=cosine
 
 # check
 rejected 2 "attn check: --quick and --thorough set different numbers of cases; give only one" check --quick --thorough

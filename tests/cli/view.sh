@@ -6,7 +6,7 @@ printed view '"heads":[^0-9]*12' view "$STREET" -o page.html --json
 ok "the page is there" test -s page.html
 ok "it has the sentence as its title" grep -q '"title":"The animal did not cross the street' page.html
 ok "it names the model" grep -q 'all-MiniLM-L6-v2' page.html
-ok "it asks no network for anything" same "$(grep -oE '(src|href)="[^"#]+"|url\([^)]*\)|@import' page.html | grep -v 'data:')" ""
+ok "it asks no network for anything" same "$(grep -oE '(src|href)="[^"#]+"|url\([^)]*\)|@import' page.html | grep -vE 'data:|="\$\{')" ""
 "$ATTN" view "$STREET" -o again.html >out.txt 2>&1
 ok "silent where there is no terminal" same "$(cat out.txt)" ""
 ok "the same bytes again" cmp page.html again.html
@@ -51,32 +51,50 @@ ok "  layers" grep -qE '"layers":[^0-9]*2' out.txt
 ok "  heads" grep -qE '"heads":[^0-9]*2' out.txt
 ok "  title" grep -q '"title":"A part"' part.html
 
-# The page holds weights as base64 of f32 [head][query][key], one block per layer.
-block() { sed -n "s/.*id=\"attn-weights-0-$2\">\([^<]*\)<.*/\1/p" "$1" | base64 -d; }
+# The page holds q and k as base64 of f32 [token][channel], a block for each head; after q, the lse of each row.
+block() { sed -n "s/.*id=\"attn-$2\">\([^<]*\)<.*/\1/p" "$1" | base64 -d; }
 number() { od -A n -t f4 -j "$1" -N 4 | tr -d ' '; }
-ok "layer 3, head 1: it attends to animal" sh -c "expr '$(block page.html 3 | number $((4 * ((1 * 14 + 9) * 14 + 2))))' : '0.6869' >/dev/null"
+ok "it holds q and k" grep -q '"holds":[^"]*"q k"' out.txt
+printed "q and k in place of weights" '"largest_difference":[^0-9]*0$' view "$STREET" -o page.html --json
+"$ATTN" run "$STREET" -o lse.npz --lse >out.txt 2>&1
+unzip -p lse.npz lse.npy | tail -c $((4 * 6 * 12 * 14)) | tail -c +$((4 * (3 * 12 + 1) * 14 + 1)) | head -c 56 | od -A n -t f4 -v -w4 | awk '{printf "%.4f\n", $1}' >expected.txt
+block page.html q-0-3-1 | tail -c 56 | od -A n -t f4 -v -w4 | awk '{printf "%.4f\n", $1}' >found.txt
+ok "the lse is that of attn run --lse" cmp expected.txt found.txt
 "$ATTN" view "$STREET" -o one.html --layer 3 --head 1
-block page.html 3 | tail -c +785 | head -c 784 >expected.bin
-block one.html 0 | head -c 784 >one.bin
-ok "one layer and one head are the same numbers" cmp expected.bin one.bin
+for part in q k; do
+    block page.html $part-0-3-1 >expected.bin
+    block one.html $part-0-0-0 | cmp - expected.bin
+    ok "one layer and one head are the same $part" same "$?" 0
+done
 "$ATTN" view "$STREET" -o rows.html --layer 3 --head 1 --queries 9-10
-block rows.html 0 | head -c 112 >rows.bin
-tail -c +$((4 * 9 * 14 + 1)) expected.bin | head -c $((4 * 2 * 14)) >expected_rows.bin
-ok "two queries are the same numbers" cmp expected_rows.bin rows.bin
+block page.html q-0-3-1 | tail -c +$((4 * 9 * 32 + 1)) | head -c $((4 * 2 * 32)) >expected.bin
+block rows.html q-0-0-0 | head -c $((4 * 2 * 32)) | cmp - expected.bin
+ok "two queries are the same numbers" same "$?" 0
 "$MAKE" batch.safetensors q:f64:3x2x4x8 k:f64:3x2x4x8 lengths_kv:i64:3:2 lengths_q:i64:3:2 'tokens=[["a","b"],["c","d"],["e","f"]]'
 printed "a batch of lists, in f64" '"entries":[^0-9]*3' view batch.safetensors -o batch.html --json
 
-# Files written by attn run --weights: weights, and no q.
+# What the page cannot compute by itself is there as weights.
+for flags in --score=cosine --normaliser=relu --empty=uniform; do
+    printed "weights with $flags" '"holds":[^"]*"weights"' view "$STREET" -o odd.html --json $flags
+done
+"$MAKE" wide.safetensors q:f32:1x2x4:1e5 k:f32:1x2x4:1e-5
+printed "numbers beyond f16 stay f32" '"largest_difference":[^0-9]*0$' view wide.safetensors -o odd.html --json
+
+# Two files on one page.
+"$MAKE" repeated.safetensors q:f32:2x3x4x8 k:f32:2x3x4x8
+printed "with another file" '"entries":[^0-9]*1' view repeated.safetensors -o two.html --with=repeated.safetensors --json
+ok "  both are there" sh -c "grep -q 'attn-q-0-1-2' two.html && grep -q 'attn-q-1-1-2' two.html"
+ok "  and named" same "$(grep -o '"sources":\["[^"]*","[^"]*"\]' two.html | grep -o 'repeated.safetensors: softmax' | wc -l | tr -d ' ')" 2
+
+# Files written by attn run --weights: weights, and no q.  The page holds them as base64 of f32 [head][query][key], a block per layer.
 "$ATTN" run "$STREET" -o made.safetensors --weights
 printed "weights of attn run" '"layers":[^0-9]*6' view made.safetensors -o made.html --json
-for layer in 0 3 5; do
-    block page.html $layer >expected.bin
-    block made.html $layer >found.bin
-    ok "  layer $layer: the numbers that it computes itself" cmp expected.bin found.bin
-done
+ok "  it holds weights" grep -q '"holds":[^"]*"weights"' out.txt
+ok "  layer 3, head 1: it attends to animal" sh -c "expr '$(block made.html weights-0-3 | number $((4 * ((1 * 14 + 9) * 14 + 2))))' : '0.6869' >/dev/null"
 ok "  with the same tokens" grep -q '"animal"' made.html
+block made.html weights-0-3 | tail -c +785 | head -c 784 | tail -c +$((4 * 9 * 14 + 1)) | head -c $((4 * 2 * 14)) >expected.bin
 "$ATTN" view made.safetensors -o rows.html --layer 3 --head 1 --queries 9-10
-block rows.html 0 | head -c 112 | cmp - expected_rows.bin
+block rows.html weights-0-0 | head -c 112 | cmp - expected.bin
 ok "  two queries of one head" same "$?" 0
 "$MAKE" odd.safetensors weights:f64:3x5:0.2
 printed "one head, in f64" '"keys":[^0-9]*5' view odd.safetensors -o odd.html --json

@@ -69,12 +69,12 @@ class Page:
         return left + (j + 0.5) * width / columns, top + (i + 0.5) * height / rows
 
     def pixels(self, selector, rows, columns):
-        """[red, green, blue] of the middle of each cell of a canvas, in row order; read from a copy, to leave the page's canvas untouched."""
+        """[red, green, blue] of each cell of a canvas, beside its number, in row order; read from a copy, to leave the page's canvas untouched."""
         return self.browser.evaluate(
             f"(() => {{ const c = document.querySelector({selector!r}), copy = new OffscreenCanvas(c.width, c.height), out = [];"
             " const pen = copy.getContext('2d', {willReadFrequently: true}); pen.drawImage(c, 0, 0);"
             f" for (let i = 0; i < {rows}; i++) for (let j = 0; j < {columns}; j++) out.push([...pen.getImageData("
-            f"  Math.floor((j + 0.5) * c.width / {columns}), Math.floor((i + 0.5) * c.height / {rows}), 1, 1).data].slice(0, 3));"
+            f"  Math.floor((j + 0.15) * c.width / {columns}), Math.floor((i + 0.15) * c.height / {rows}), 1, 1).data].slice(0, 3));"
             " return out; })()")
 
     def lightness(self, selector, rows, columns):
@@ -102,7 +102,7 @@ def test_small_grid(page):
     check("all of them drawn", page.browser.evaluate(
         "[...document.querySelectorAll('.thumbnail canvas')].every(c => c.width === 4 && c.height === 4 && c.clientWidth >= 38)"))
     check("title", page.text("h1") == "A small page" and "A small page" in page.browser.evaluate("document.title"))
-    check("source, facts and attribution", page.text("#source") == "made by view_fixture" and page.text("#attribution") == "nobody's data"
+    check("source, facts and attribution", page.texts("#sources .source") == ["made by view_fixture"] and page.text("#attribution") == "nobody's data"
           and page.texts("#facts dd") == ["none <at all>", "[layer, head, query, key]"])
     check("headings of rows and columns", page.texts("[role=columnheader]") == ["", "0", "1", "2"] and page.texts("[role=rowheader]") == ["0", "1"])
     check("tokens", page.texts(".chip") == CAT)
@@ -126,7 +126,7 @@ def test_small_open_head(page):
     check("the address names it", page.fragment() == {"layer": "1", "head": "2"})
     check("tokens on both axes", page.texts(".map-queries .label") == CAT and page.texts(".map-keys .label") == CAT)
     values = [w for i in range(4) for w in weights(0, 1, 2, i, 4)]
-    check("cells are darker where weights are larger", ordered(page.lightness(".map canvas", 4, 4), values, 1))
+    check("cells are darker where weights are larger", ordered(page.lightness(".map-box canvas", 4, 4), values, 1))
     for i in range(4):
         for j in range(4):
             page.browser.hover(*page.cell(i, j))
@@ -244,9 +244,9 @@ def test_small_scale_and_theme(page):
     top = max(w for i in range(4) for w in weights(0, 1, 2, i, 4))
     values = [w for i in range(4) for w in weights(0, 1, 2, i, 4)]
     check("legend from 0 to 1", page.texts("#ticks span") == ["0", "0.5", "1"])
-    before = page.lightness(".map canvas", 4, 4)
+    before = page.lightness(".map-box canvas", 4, 4)
     page.browser.click("#scale-max")
-    after = page.lightness(".map canvas", 4, 4)
+    after = page.lightness(".map-box canvas", 4, 4)
     check("legend from 0 to the largest weight", page.texts("#ticks span") == ["0", f"{top:.3f}"] and page.fragment()["scale"] == "max")
     check("the largest weight takes the last color", after[values.index(top)] < before[values.index(top)] - 20)
     press("s")
@@ -258,7 +258,7 @@ def test_small_scale_and_theme(page):
     page.browser.prefer("dark")
     page.browser.settle()
     check("dark where the system is dark", backdrop() < 120)
-    check("then larger weights are lighter", ordered(page.lightness(".map canvas", 4, 4), values, -1))
+    check("then larger weights are lighter", ordered(page.lightness(".map-box canvas", 4, 4), values, -1))
     check("text has contrast in the dark", page.browser.evaluate("getComputedStyle(document.body).color.match(/\\d+/g).every(x => x > 200)"))
     press("t")
     check("t chooses light", backdrop() > 700 and page.fragment()["theme"] == "light")
@@ -328,7 +328,7 @@ def test_hostile(page):
         page.browser.hover(*page.cell(7, j))
         check(f"hover shows token {j}", f" → {HOSTILE[j]} " in page.text("#tooltip"), page.text("#tooltip"))
     check("and do not become elements", page.count("script:not([id])") == 1 and page.count("img") == 0
-          and page.count("script") == 3)
+          and page.count("script") == 4)
     check("a token with line breaks is one line", page.browser.evaluate("new Set([...document.querySelectorAll('.chip')].map(c => c.offsetHeight)).size") == 1)
     check("wide tokens are cut, not spilled", page.browser.evaluate("document.documentElement.scrollWidth") <= 1280)
 
@@ -349,7 +349,7 @@ def test_large(page):
     page.browser.press(*"++++++++++++")
     labels = page.texts(".map-queries .label")
     check("enlarged around the selection", "200" in labels and len(labels) < 40 and page.browser.evaluate(
-        "(() => { const c = document.querySelector('.map canvas'); return c.width * c.height < 4e6; })()"), labels)
+        "(() => { const c = document.querySelector('.map-box canvas'); return c.width * c.height < 4e6; })()"), labels)
     page.browser.evaluate("document.querySelector('.map-box').focus()")
     page.browser.press("ArrowLeft", "ArrowLeft", "ArrowUp")
     check("and still exact", page.text("#readout") == f"199 → 315 {weights(0, 1, 11, 199, n)[315]:.3f}", page.text("#readout"))
@@ -363,7 +363,7 @@ def test_invalid(page):
     check("NaN is shown", page.text("#readout") == "the → cat NaN", page.text("#readout"))
     page.browser.hover(*page.cell(2, 0))
     check("infinity is shown", page.text("#tooltip") == "sat → the Infinity", page.text("#tooltip"))
-    color = page.pixels(".map canvas", 4, 4)[1]
+    color = page.pixels(".map-box canvas", 4, 4)[1]
     check("NaN has a color of its own", color[0] > color[1] + 100, color)
     page.browser.click(".chip:nth-child(2)")
     check("a row without weights is reported", "sees no key" in page.text("#panel"))

@@ -8,12 +8,13 @@
 #include "page.h"
 
 static float ones[4 * 4] = {1};
-static const view_sequence too_long[] = {{.len_q = 4, .len_k = 5}};
-static const view_sequence negative[] = {{.len_q = -1, .len_k = 4}};
+static view_sequence sequence;
+static view_summary summary;
 
 static view_data small(void)
 {
-    return (view_data){.sequences = 1, .layers = 1, .heads = 1, .len_q = 4, .len_k = 4, .weights = ones};
+    sequence = (view_sequence){.rows = 4, .columns = 4, .len_q = 4, .len_k = 4, .weights = ones, .summary = &summary};
+    return (view_data){.sequences = 1, .layers = 1, .heads = 1, .sequence = &sequence};
 }
 
 static void rejects(view_data data, attn_status expected, const char *message)
@@ -32,17 +33,17 @@ static void rejects_with_reason(void **state)
 {
     (void)state;
     view_data data = small();
-    data.weights = NULL;
-    rejects(data, ATTN_ERR_ARGUMENT, "out, data or weights is NULL");
+    data.sequence = NULL;
+    rejects(data, ATTN_ERR_ARGUMENT, "out, data or sequence is NULL");
     assert_int_equal(view_write(NULL, &data, NULL), ATTN_ERR_ARGUMENT);
 
-    data = small(), data.len_q = 0;
+    data = small(), sequence.rows = 0;
     rejects(data, ATTN_ERR_SHAPE, "queries (0) is below 1: there is nothing to show");
     data = small(), data.layers = -3;
     rejects(data, ATTN_ERR_SHAPE, "layers (-3) is below 1: there is nothing to show");
-    data = small(), data.sequence = too_long;
+    data = small(), sequence.len_k = 5;
     rejects(data, ATTN_ERR_SHAPE, "length 5 of sequence 0 is not between 0 and 4 keys");
-    data = small(), data.sequence = negative;
+    data = small(), sequence.len_q = -1;
     rejects(data, ATTN_ERR_SHAPE, "length -1 of sequence 0 is not between 0 and 4 queries");
 }
 
@@ -50,11 +51,11 @@ static void rejects_too_much(void **state)
 {
     (void)state;
     view_data data = small();
-    data.layers = 12, data.heads = 12, data.len_q = data.len_k = 4096;
+    data.layers = 12, data.heads = 12, sequence.rows = sequence.columns = sequence.len_q = sequence.len_k = 4096;
     rejects(data, ATTN_ERR_UNSUPPORTED,
             "1 x 12 x 12 x 4096 x 4096 weights (sequences x layers x heads x queries x keys) are too many for a page "
             "(at most 50331648): choose fewer of them");
-    data = small(), data.len_q = data.len_k = INT64_MAX;
+    data = small(), sequence.rows = sequence.columns = sequence.len_q = sequence.len_k = INT64_MAX;
     rejects(data, ATTN_ERR_UNSUPPORTED,
             "1 x 1 x 1 x 9223372036854775807 x 9223372036854775807 weights (sequences x layers x heads x queries x keys) are too "
             "many for a page (at most 50331648): choose fewer of them");
@@ -178,6 +179,9 @@ static void encodes_little_endian(void **state)
 
 int main(void)
 {
+    summary_begin(&summary, 4, 4);
+    for (int64_t i = 0; i < 4; i++) summary_add(&summary, i, ones + i * 4, NULL);
+    summary_end(&summary);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rejects_with_reason),
         cmocka_unit_test(rejects_too_much),
@@ -187,5 +191,7 @@ int main(void)
         cmocka_unit_test(repeats_its_bytes),
         cmocka_unit_test(encodes_little_endian),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    summary_free(&summary);
+    return failed;
 }

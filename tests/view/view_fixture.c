@@ -85,16 +85,21 @@ int main(int argc, char **argv)
         weights[8] = INFINITY;
         for (int j = 0; j < 4; j++) weights[12 + j] = 0.5f;
     }
+    view_sequence sequence[3];
+    const int64_t each = f->layers * f->heads * f->len_q * f->len_k;
+    for (int64_t s = 0; s < f->sequences; s++) {
+        sequence[s] = f->sequence ? f->sequence[s] : (view_sequence){.len_q = f->len_q, .len_k = f->len_k};
+        sequence[s].rows = f->len_q, sequence[s].columns = f->len_k;
+        sequence[s].weights = weights + s * each;
+        sequence[s].summary = view_summarise(sequence + s, f->layers, f->heads);
+    }
     view_data data = {.title = f->title,
-                      .source = "made by view_fixture",
+                      .sources = {"made by view_fixture"},
                       .attribution = "nobody's data",
                       .sequences = f->sequences,
                       .layers = f->layers,
                       .heads = f->heads,
-                      .len_q = f->len_q,
-                      .len_k = f->len_k,
-                      .weights = weights,
-                      .sequence = f->sequence,
+                      .sequence = sequence,
                       .layer_numbers = f->layer_numbers,
                       .head_numbers = f->head_numbers,
                       .facts = facts,
@@ -105,6 +110,10 @@ int main(int argc, char **argv)
     if (status == ATTN_OK && fwrite(out.bytes, 1, out.count, file) != out.count) status = ATTN_ERR_IO;
     if (fclose(file) != 0) status = ATTN_ERR_IO;
     text_free(&out);
+    for (int64_t s = 0; s < f->sequences; s++) {
+        for (int64_t k = 0; k < f->layers * f->heads; k++) summary_free((view_summary *)sequence[s].summary + k);
+        free((view_summary *)sequence[s].summary);
+    }
     free(weights);
     if (status != ATTN_OK) fprintf(stderr, "%s\n", error.message);
     return status == ATTN_OK ? 0 : 1;

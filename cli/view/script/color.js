@@ -6,7 +6,12 @@ const RAMP_STOPS = { /* lightness, chroma, hue in degrees; from weight 0 to the 
   light: [[0.968, 0.006, 240], [0.80, 0.085, 225], [0.625, 0.125, 242], [0.45, 0.145, 264], [0.27, 0.105, 280]],
   dark: [[0.245, 0.014, 262], [0.44, 0.105, 268], [0.62, 0.125, 240], [0.79, 0.125, 195], [0.965, 0.10, 108]],
 };
+const SIGNED_STOPS = { /* from the most negative, blue, to the most positive, orange: also apart for colour-blind readers */
+  light: [[0.42, 0.13, 250], [0.68, 0.11, 245], [0.968, 0.004, 240], [0.76, 0.13, 60], [0.52, 0.14, 45]],
+  dark: [[0.80, 0.11, 235], [0.55, 0.11, 245], [0.245, 0.010, 262], [0.60, 0.12, 55], [0.85, 0.12, 70]],
+};
 const INVALID_COLOR = [214, 51, 132]; /* NaN and infinities */
+const HIDDEN_COLORS = { light: [226, 229, 234], dark: [44, 49, 58] }; /* pairs that are not there */
 
 function okLabToRgb([lightness, a, b]) {
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
@@ -38,7 +43,9 @@ function makePalette(theme) {
   const rgb = makeRamp(RAMP_STOPS[theme]);
   const paper = rgb[0];
   const faint = rgb.map((color) => color.map((c, k) => Math.round(paper[k] + (c - paper[k]) * 0.28)));
-  return { rgb, pixels: Uint32Array.from(rgb, pack), faintPixels: Uint32Array.from(faint, pack), invalid: pack(INVALID_COLOR) };
+  const signed = makeRamp(SIGNED_STOPS[theme]);
+  return { rgb, signed, pixels: Uint32Array.from(rgb, pack), faintPixels: Uint32Array.from(faint, pack), signedPixels: Uint32Array.from(signed, pack),
+           invalid: pack(INVALID_COLOR), hidden: pack(HIDDEN_COLORS[theme]) };
 }
 
 const palettes = { light: makePalette('light'), dark: makePalette('dark') };
@@ -50,10 +57,13 @@ const palette = () => palettes[themeInUse()];
 /* Index into a ramp of a weight on a scale from 0 to top. */
 function rampIndex(weight, top) { return weight > 0 && top > 0 ? Math.min(255, Math.round(weight / top * 255)) : 0; }
 
-/* Background and readable ink for a weight; null where the weight is not a number. */
-function swatch(weight, top) {
-  if (!Number.isFinite(weight)) return null;
-  const rgb = palette().rgb[rampIndex(weight, top)];
+/* The same into a ramp from -top to top, whose middle is 0. */
+function signedIndex(value, top) { return top > 0 ? Math.min(255, Math.max(0, Math.round(127.5 + value / top * 127.5))) : 128; }
+
+/* Background and readable ink for a number; null where it is not one. */
+function swatch(value, top, signed = false) {
+  if (!Number.isFinite(value)) return null;
+  const rgb = signed ? palette().signed[signedIndex(value, top)] : palette().rgb[rampIndex(value, top)];
   const luminance = rgb.map((c) => (c / 255) ** 2.2).reduce((sum, c, k) => sum + c * [0.2126, 0.7152, 0.0722][k], 0);
   return { background: `rgb(${rgb.join(' ')})`, ink: luminance > 0.2 ? '#10141a' : '#f6f8fa' };
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * data.js - what page.c embedded: sequences with their tokens, and the weights of a head, decoded on first use.
+ * data.js - what page.c and chunks.c embedded: sequences with their tokens, and heads, decoded on first use.
  */
 const about = JSON.parse(document.getElementById('attn-about').textContent);
 const layerCount = about.layers.length, headCount = about.heads.length;
@@ -16,8 +16,7 @@ const sequences = about.sequences.map((given) => {
   const queries = given.queries || numbers(given.lenQ, given.firstQuery);
   const keys = given.keys || numbers(given.lenK, 0);
   const same = queries.length === keys.length && queries.every((token, i) => token === keys[i]);
-  return { name: given.name, lenQ: given.lenQ, lenK: given.lenK, firstQuery: given.firstQuery, named: Boolean(given.queries),
-           queries, keys, same, repeated: repeatedIn(keys) };
+  return { ...given, named: Boolean(given.queries), queries, keys, same, repeated: repeatedIn(keys) };
 });
 
 /* A token as text: characters without a glyph are made visible. */
@@ -26,74 +25,207 @@ function visible(token) {
   return token.replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/^ +| +$/g, (blanks) => '␣'.repeat(blanks.length));
 }
 
-function bytesOf(base64) {
+/* ---- bytes ---- */
+
+function bytesOf(id) {
+  const base64 = document.getElementById(id).textContent;
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   const text = atob(base64), bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   return bytes;
 }
 
-/* The weights of one head.  `codes` is in row order and grows with the weight: weight = low + step * code. */
-class Head {
-  constructor(codes, low, step, sequence, exact) {
-    Object.assign(this, { codes, low, step, lenQ: sequence.lenQ, lenK: sequence.lenK, exact, largest: undefined });
+const halfs = { table: null };
+
+/* The number of each of the 65536 half floats. */
+function halfTable() {
+  if (halfs.table) return halfs.table;
+  const table = halfs.table = new Float32Array(65536);
+  for (let bits = 0; bits < 32768; bits++) {
+    const exponent = bits >> 10, fraction = bits & 1023;
+    const value = exponent === 31 ? (fraction ? NaN : Infinity)
+      : exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24;
+    table[bits] = value;
+    table[bits + 32768] = -value;
+  }
+  return table;
+}
+
+/* Numbers one after the other, at any offset; little-endian, like everything that has a browser. */
+class Reader {
+  constructor(bytes) { Object.assign(this, { bytes, at: 0 }); }
+
+  take(count) {
+    this.at += count;
+    return this.bytes.slice(this.at - count, this.at);
   }
 
-  weight(i, j) {
+  floats(count) { return new Float32Array(this.take(4 * count).buffer); }
+
+  numbers(count, type) {
+    if (type === 'f32') return this.floats(count);
+    const table = halfTable(), bits = new Uint16Array(this.take(2 * count).buffer);
+    return Float32Array.from(bits, (b) => table[b]);
+  }
+
+  /* A level of view_summary, as chunks.c has it. */
+  level([rows, columns]) {
+    const one = () => {
+      const [low, high] = this.floats(2), codes = this.take(rows * columns), step = (high - low) / 254;
+      return Float32Array.from(codes, (code) => (code === 255 ? NaN : low + step * code));
+    };
+    return { rows, columns, most: one(), mean: one() };
+  }
+}
+
+/* The least recently used of these are forgotten when there are more than `limit` bytes. */
+class Cache {
+  constructor(limit) { Object.assign(this, { limit, bytes: 0, entries: new Map() }); }
+
+  get(key) {
+    const entry = this.entries.get(key);
+    if (!entry) return null;
+    this.entries.delete(key);
+    this.entries.set(key, entry);
+    return entry.value;
+  }
+
+  set(key, value, bytes) {
+    this.drop(key);
+    this.entries.set(key, { value, bytes });
+    this.bytes += bytes;
+    for (const old of this.entries.keys()) {
+      if (this.bytes <= this.limit || old === key) break;
+      this.drop(old);
+    }
+    return value;
+  }
+
+  drop(key) {
+    this.bytes -= this.entries.get(key)?.bytes ?? 0;
+    this.entries.delete(key);
+  }
+}
+
+const chunks = new Cache(64 << 20);
+
+function chunk(id, read) {
+  const found = chunks.get(id);
+  if (found) return found;
+  const bytes = bytesOf(id);
+  return chunks.set(id, read(new Reader(bytes)), 2 * bytes.length);
+}
+
+/* ---- heads ---- */
+
+/* The weights of a head as they were stored.  `codes` is in row order and grows with the weight: weight = low + step * code. */
+class Stored {
+  constructor(codes, low, step, exact, lenK) { Object.assign(this, { codes, low, step, exact, lenK }); }
+
+  sees() { return true; }
+
+  at(kind, i, j) {
     const code = this.codes[i * this.lenK + j];
     return !this.exact && code === 65535 ? NaN : this.low + this.step * code;
   }
 
-  row(i) { return Array.from({ length: this.lenK }, (_, j) => this.weight(i, j)); }
+  fill(kind, r0, r1, c0, c1, out) {
+    for (let i = r0, n = 0; i < r1; i++)
+      for (let j = c0; j < c1; j++, n++) {
+        const weight = this.at(kind, i, j);
+        out[n] = weight === HIDDEN ? NaN : weight;
+      }
+  }
+}
+
+function storedAt(s, l, h) {
+  const { lenQ, lenK } = sequences[s], count = lenQ * lenK;
+  return chunk(`attn-weights-${s}-${l}`, (reader) => about.heads.map(() => {
+    if (about.encoding === 'f32') return new Stored(reader.floats(count), 0, 1, true, lenK);
+    const [low, high] = reader.floats(2);
+    return new Stored(new Uint16Array(reader.take(2 * count).buffer), low, (high - low) / 65534, false, lenK);
+  }))[h];
+}
+
+function scoresAt(s, l, h) {
+  const { lenQ, lenK, rule } = sequences[s], group = rule.groups[h];
+  const { q, lse } = chunk(`attn-q-${s}-${l}-${h}`, (reader) => ({ q: reader.numbers(lenQ * rule.dim, rule.type), lse: reader.floats(lenQ) }));
+  const { k, norms } = chunk(`attn-k-${s}-${l}-${group}`, (reader) => ({ k: reader.numbers(lenK * rule.dim, rule.type),
+                                                                         norms: rule.values ? reader.floats(lenK) : null }));
+  return new Scores(rule, { q, k, lse, norms, lenQ, lenK, scale: rule.scale[h], slope: rule.slopes ? rule.slopes[l * headCount + h] : 0 });
+}
+
+function summariesAt(s, l) {
+  const { lenQ, lenK, small } = sequences[s];
+  return chunk(`attn-summary-${s}-${l}`, (reader) => about.heads.map(() => (
+    { largest: reader.floats(1)[0], spread: reader.floats(lenQ), received: reader.floats(lenK), small: small ? reader.level(small) : null })));
+}
+
+/* One head of one sequence.  Its numbers are computed, or decoded, when they are asked for. */
+class Head {
+  constructor(s, layer, head) {
+    const { lenQ, lenK, rule } = sequences[s];
+    Object.assign(this, { sequence: s, layer, head, lenQ, lenK, rule: rule ?? null, id: `${s}-${layer}-${head}` });
+  }
+
+  get source() { return this.rule ? scoresAt(this.sequence, this.layer, this.head) : storedAt(this.sequence, this.layer, this.head); }
+  get summary() { return summariesAt(this.sequence, this.layer)[this.head]; }
+  get kinds() { return ['weight', ...(this.rule ? ['score'] : []), ...(this.rule?.values ? ['value'] : [])]; }
+
+  weight(i, j) { return this.source.at('weight', i, j); }
+  at(kind, i, j) { return this.source.at(kind, i, j); }
+
+  row(i) {
+    const out = new Float64Array(this.lenK);
+    this.fill('weight', i, i + 1, 0, this.lenK, out);
+    return out;
+  }
+
+  fill(kind, r0, r1, c0, c1, out) { this.source.fill(kind, r0, r1, c0, c1, out); }
 
   /* The largest finite weight. */
-  max() {
-    if (this.largest === undefined) {
-      let best = -Infinity;
-      for (const code of this.codes) if (code > best && (this.exact ? code < Infinity : code !== 65535)) best = code;
-      this.largest = best === -Infinity ? 0 : this.low + this.step * best;
-    }
-    return this.largest;
+  max() { return this.summary.largest; }
+
+  /* The picture of a level, or null. */
+  level(name) {
+    if (name === 'small') return this.summary.small;
+    const shape = sequences[this.sequence].large;
+    return shape ? chunk(`attn-large-${this.id}`, (reader) => reader.level(shape)) : null;
   }
 
   /* The place of the largest weight of row i; 0 if there is none. */
   strongest(i) {
+    const row = this.row(i);
     let best = 0;
-    for (let j = 1; j < this.lenK; j++)
-      if (this.weight(i, j) > this.weight(i, best) || Number.isNaN(this.weight(i, best))) best = j;
+    for (let j = 1; j < row.length; j++) if (row[j] > row[best] || Number.isNaN(row[best])) best = j;
     return best;
   }
 }
 
-/* Typed arrays are little-endian on everything that has a browser. */
-function decodeLayer(s, l) {
-  const sequence = sequences[s], count = sequence.lenQ * sequence.lenK;
-  const bytes = bytesOf(document.getElementById(`attn-weights-${s}-${l}`).textContent);
-  return about.heads.map((_, h) => {
-    if (about.encoding === 'f32') return new Head(new Float32Array(bytes.buffer, h * count * 4, count), 0, 1, sequence, true);
-    const start = h * (8 + count * 2), range = new DataView(bytes.buffer, start, 8);
-    const low = range.getFloat32(0, true), high = range.getFloat32(4, true);
-    return new Head(new Uint16Array(bytes.buffer, start + 8, count), low, (high - low) / 65534, sequence, false);
-  });
-}
-
-const decoded = new Map();
+const heads = new Map();
 function headAt(s, l, h) {
-  const key = `${s}-${l}`;
-  if (!decoded.has(key)) decoded.set(key, decodeLayer(s, l));
-  return decoded.get(key)[h];
+  const key = `${s}-${l}-${h}`;
+  if (!heads.has(key)) heads.set(key, new Head(s, l, h));
+  return heads.get(key);
 }
 
 /* A row; its entropy, -sum p ln p like the library's statistic, has a meaning only if the sum is 1. */
 function rowStatistics(head, i) {
-  let sum = 0, entropy = 0;
-  for (let j = 0; j < head.lenK; j++) {
-    const p = head.weight(i, j);
+  const row = head.row(i);
+  let sum = 0, entropy = 0, best = 0;
+  row.forEach((p, j) => {
     sum += p;
     if (!(p <= 0)) entropy -= p * Math.log(p);
-  }
-  const best = head.strongest(i);
-  return { sum, entropy, best, max: head.weight(i, best) };
+    if (p > row[best] || Number.isNaN(row[best])) best = j;
+  });
+  return { row, sum, entropy, best, max: row[best] };
+}
+
+/* The mean of the finite numbers; NaN if there is none. */
+function meanOf(numbers) {
+  let sum = 0, count = 0;
+  for (const x of numbers) if (Number.isFinite(x)) { sum += x; count++; }
+  return count ? sum / count : NaN;
 }
 
 /* Links of query i over all heads, strongest first; with `once`, for each key only the head that gives it most. */
@@ -102,9 +234,9 @@ function strongestLinks(s, i, once, count) {
   const best = once ? new Array(lenK).fill(null) : null;
   for (let l = 0; l < layerCount; l++)
     for (let h = 0; h < headCount; h++) {
-      const head = headAt(s, l, h);
+      const row = headAt(s, l, h).row(i);
       for (let j = 0; j < lenK; j++) {
-        const weight = head.weight(i, j);
+        const weight = row[j];
         if (!(weight > 0)) continue;
         if (!once) links.push({ weight, layer: l, head: h, key: j });
         else if (!best[j] || weight > best[j].weight) best[j] = { weight, layer: l, head: h, key: j };
@@ -113,4 +245,7 @@ function strongestLinks(s, i, once, count) {
   return (once ? best.filter(Boolean) : links).sort((a, b) => b.weight - a.weight).slice(0, count);
 }
 
-function formatWeight(weight) { return Number.isFinite(weight) ? weight.toFixed(3) : String(weight); }
+function formatWeight(weight) {
+  if (weight === HIDDEN) return 'hidden';
+  return Number.isFinite(weight) ? weight.toFixed(3).replace(/^-(0\.0+)$/, '$1') : String(weight);
+}

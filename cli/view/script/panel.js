@@ -1,124 +1,54 @@
 /* SPDX-License-Identifier: MIT
  *
- * panel.js - what is known about the selected token: its row in the open head, the selected link in every head, and its
- * strongest links over all heads.
+ * panel.js - the tabs beside the map.  A tab is a name, and a function that gives its contents; a new one is a line of TABS.
  */
-const PANEL = { bars: 16, links: 12, square: 18, width: 300 };
+const TABS = [
+  { id: 'row', name: 'Row', contents: () => rowTab() },
+  { id: 'neuron', name: 'Neuron', contents: () => neuronTab() },
+  { id: 'roles', name: 'Roles', contents: () => rolesTab() },
+  { id: 'compare', name: 'Compare', contents: () => compareTab() },
+];
 
-const panel = { allBars: false, everyLink: false };
+const panel = { open: true };
 
-/* One line of a list: a key (with its number where its token comes more than once), a bar as long as its weight, the weight. */
-function barButton(sequence, key, weight, top, note, chosen, choose) {
-  const bar = el('span', { class: 'bar-fill' });
-  bar.style.width = `${Math.max(0, Math.min(1, weight / top || 0)) * 100}%`;
-  return el('li', {}, el('button', { type: 'button', class: `bar-line${chosen ? ' chosen' : ''}`, 'aria-pressed': String(chosen), onclick: choose },
-                         el('span', { class: 'bar-key' }, tokenText(sequence.keys[key]),
-                            sequence.repeated.has(sequence.keys[key]) ? el('span', { class: 'note' }, ` ${key}`) : null),
-                         el('span', { class: 'bar-track', 'aria-hidden': 'true' }, bar),
-                         el('span', { class: 'number' }, formatWeight(weight)), note ? el('span', { class: 'note' }, note) : null));
-}
-
-function describeRow(head, sequence) {
-  const { sum, entropy, best, max } = rowStatistics(head, state.query);
-  const term = (name, ...value) => el('div', {}, el('dt', {}, name), el('dd', {}, ...value));
-  if (sum === 0) return el('p', { class: 'quiet' }, 'This query sees no key: all its weights are 0.');
-  return el('dl', { class: 'statistics' },
-            term('Largest', el('b', { class: 'number' }, formatWeight(max)), ' ', tokenText(sequence.keys[best])),
-            Math.abs(sum - 1) > 0.002 ? term('Sum', el('b', { class: 'number' }, formatWeight(sum)))
-              : term('Entropy', el('b', { class: 'number' }, formatWeight(entropy)), ` nats, like ${Math.exp(entropy).toFixed(1)} equal keys`));
-}
-
-function rowSection(head, sequence) {
-  const weights = head.row(state.query);
-  const order = weights.map((_, j) => j).sort((a, b) => weights[b] - weights[a]);
-  const shown = panel.allBars || order.length <= PANEL.bars ? order : order.slice(0, PANEL.bars - 2);
-  const bars = shown.map((key) => barButton(sequence, key, weights[key], scaleTop(head), null, key === state.key,
-                                            () => go({ key: key === state.key ? null : key })));
-  const more = order.length > PANEL.bars
-    ? el('button', { type: 'button', class: 'link', onclick: () => { panel.allBars = !panel.allBars; renderPanel(); } },
-         panel.allBars ? 'Show fewer' : `Show all ${order.length} keys`) : null;
-  return el('section', {}, el('h3', {}, `Attends to, in layer ${about.layers[state.layer]} head ${about.heads[state.head]}`),
-            describeRow(head, sequence), el('ol', { class: 'bars', id: 'row-bars' }, ...bars), more);
-}
-
-/* The selected link, or the largest weight of the row, in every head: a square each. */
-function everyHeadSection(sequence) {
-  const value = (layer, head) => {
-    const data = headAt(state.sequence, layer, head);
-    return data.weight(state.query, state.key ?? data.strongest(state.query));
-  };
-  const size = Math.max(2, Math.min(PANEL.square, Math.floor(PANEL.width / headCount))), gap = size > 5 ? 2 : 0;
-  const canvas = el('canvas', { class: 'squares', role: 'img', 'aria-label': 'This weight in every head, layers as rows, heads as columns' });
-  canvas.width = headCount * size * devicePixelRatio;
-  canvas.height = layerCount * size * devicePixelRatio;
-  canvas.style.width = `${headCount * size}px`;
-  canvas.style.height = `${layerCount * size}px`;
-  const context = canvas.getContext('2d');
-  context.scale(devicePixelRatio, devicePixelRatio);
-  const values = about.layers.map((_, layer) => about.heads.map((__, head) => value(layer, head)));
-  const top = state.scale === 'one' ? 1 : values.flat().reduce((most, x) => (x > most ? x : most), 0);
-  values.forEach((row, layer) => row.forEach((weight, head) => {
-    const paint = swatch(weight, top);
-    context.fillStyle = paint ? paint.background : `rgb(${INVALID_COLOR.join(' ')})`;
-    context.fillRect(head * size, layer * size, size - gap, size - gap);
-  }));
-  const under = (event) => {
-    const { left, top: above } = canvas.getBoundingClientRect();
-    return { layer: Math.min(layerCount - 1, Math.max(0, Math.floor((event.clientY - above) / size))),
-             head: Math.min(headCount - 1, Math.max(0, Math.floor((event.clientX - left) / size))) };
-  };
-  canvas.addEventListener('click', (event) => go(under(event), true));
-  canvas.addEventListener('pointermove', (event) => {
-    const { layer, head } = under(event);
-    showTooltip(event.clientX, event.clientY, `${thumbnailName(layer, head)} `, el('b', {}, formatWeight(values[layer][head])));
+function buildTabs() {
+  byId('tabs').replaceChildren(...TABS.map(({ id, name }, n) => el('button', { type: 'button', role: 'tab', id: `tab-${id}`, class: 'tab', 'aria-controls': 'sheet',
+    title: `${name} (${n + 1})`, onclick: () => chooseTab(id) }, name)));
+  byId('tabs').addEventListener('keydown', (event) => {
+    const at = TABS.findIndex(({ id }) => id === state.tab), to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: TABS.length - 1 }[event.key];
+    if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    chooseTab(TABS[(to + TABS.length) % TABS.length].id);
+    byId(`tab-${state.tab}`).focus();
   });
-  canvas.addEventListener('pointerleave', hideTooltip);
-  const mark = el('div', { class: 'squares-mark' });
-  Object.assign(mark.style, { left: `${state.head * size}px`, top: `${state.layer * size}px`,
-                              width: `${size - gap}px`, height: `${size - gap}px` });
-  const title = state.key === null ? [tokenText(sequence.queries[state.query]), ': largest weight in every head']
-    : [tokenText(sequence.queries[state.query]), ' → ', tokenText(sequence.keys[state.key]), ' in every head'];
-  return el('section', {}, el('h3', {}, ...title), el('p', { class: 'quiet' }, 'layers as rows, heads as columns'), el('div', { class: 'squares-box' }, canvas, mark));
+  byId('keys-tabs').replaceChildren(...TABS.map((_, n) => el('kbd', {}, String(n + 1))));
 }
 
-function linksSection(sequence) {
-  const links = strongestLinks(state.sequence, state.query, !panel.everyLink, PANEL.links);
-  const lines = links.map(({ weight, layer, head, key }) => {
-    const chosen = layer === state.layer && head === state.head && key === state.key;
-    return barButton(sequence, key, weight, 1, `L${about.layers[layer]} H${about.heads[head]}`, chosen,
-                     () => go({ layer, head, key }, true));
-  });
-  const toggle = el('input', { type: 'checkbox', id: 'every-link' });
-  toggle.checked = panel.everyLink;
-  toggle.addEventListener('change', () => { panel.everyLink = toggle.checked; renderPanel(); byId('every-link').focus(); });
-  return el('section', {}, el('h3', {}, 'Attends to, over all heads'),
-            el('label', { class: 'quiet check' }, toggle, 'more than one head per key'),
-            el('ol', { class: 'bars links', id: 'links' }, ...lines));
+/* On a narrow screen the tabs are a sheet at the bottom, which a second press closes. */
+function chooseTab(tab) {
+  panel.open = !panel.open || tab !== state.tab;
+  if (!isNarrow()) panel.open = true;
+  go({ tab });
 }
 
-function guide(sequence) {
-  const line = (...children) => el('p', {}, ...children);
-  return [el('h2', {}, 'Reading the maps'),
-          line('Each small map is one head. A row is the token that looks (query), a column the token looked at (key); the stronger the color, the more weight.'),
-          line('A vertical stripe: all look at one token. A diagonal: each looks at itself, or one step beside it.'),
-          line(`Choose a ${sequence.named ? 'token' : 'query'} above to see where it attends, in all heads at once.`),
-          line('Open a head for its tokens and values.')];
-}
+const isNarrow = () => matchMedia('(max-width: 700px)').matches;
 
 function renderPanel() {
-  const sequence = sequences[state.sequence], head = openHead();
-  const focused = document.activeElement?.closest('#panel') ? document.activeElement.textContent : null;
-  if (!sequence.lenQ || !sequence.lenK) {
-    byId('panel').replaceChildren(el('p', { class: 'quiet' }, 'This sequence is empty.'));
-    return;
+  const sequence = sequences[state.sequence], sheet = byId('sheet');
+  for (const { id } of TABS) {
+    const tab = byId(`tab-${id}`), chosen = id === state.tab;
+    tab.setAttribute('aria-selected', String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
   }
-  if (state.query === null) {
-    byId('panel').replaceChildren(...guide(sequence));
-    return;
-  }
-  const number = sequence.firstQuery + state.query;
-  const title = sequence.named ? el('h2', {}, tokenText(sequence.queries[state.query]), el('span', { class: 'quiet' }, ` query ${number}`))
-    : el('h2', {}, `Query ${number}`);
-  byId('panel').replaceChildren(title, ...(head ? [rowSection(head, sequence), everyHeadSection(sequence)] : []), linksSection(sequence));
-  if (focused) [...byId('panel').querySelectorAll('button')].find((button) => button.textContent === focused)?.focus();
+  byId('panel').classList.toggle('closed', !panel.open);
+  sheet.setAttribute('aria-labelledby', `tab-${state.tab}`);
+  const focused = document.activeElement?.closest('#sheet') ? document.activeElement : null;
+  const same = focused && (focused.id ? `#${focused.id}` : null), words = focused?.textContent;
+  const contents = !sequence.lenQ || !sequence.lenK ? [el('p', { class: 'quiet' }, 'This sequence is empty.')]
+    : TABS.find(({ id }) => id === state.tab).contents().filter(Boolean);
+  const scrolled = sheet.scrollTop;
+  sheet.replaceChildren(...contents);
+  sheet.scrollTop = scrolled;
+  if (focused && focused !== sheet) (same ? sheet.querySelector(same) : [...sheet.querySelectorAll('button')].find((button) => button.textContent === words))?.focus();
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * tokens.js - the sentence: one strip where queries and keys are the same tokens, else one of each.  A token of the query
- * strip is selected by click or arrow; in an open head the key strip is shaded by the weights of the selected query.
+ * strip is selected by click or arrow; the key strip is shaded by the weights of the selected query of an open head, else by what keys
+ * receive.
  */
 const STRIP_LIMIT = 4096;
 
@@ -41,9 +42,12 @@ function describeChip(event, axis, index) {
   const sequence = sequences[state.sequence], head = openHead();
   if (head && state.query !== null && (sequence.same || axis === 'keys'))
     showTooltip(event.clientX, event.clientY, ...linkText(sequence, state.query, index, head.weight(state.query, index)));
-  else
+  else {
+    const share = sequence.same || axis === 'keys' ? receivedBy(head)[index] : null;
     showTooltip(event.clientX, event.clientY, tokenText(sequence[axis][index]), ' ',
-                el('span', { class: 'quiet' }, `${index + (axis === 'queries' ? sequence.firstQuery : 0)}`));
+                el('span', { class: 'quiet' }, `${index + (axis === 'queries' ? sequence.firstQuery : 0)}`),
+                ...(share === null ? [] : [el('span', { class: 'quiet' }, `, receives ${formatWeight(share)} of each row`)]));
+  }
 }
 
 function buildStrips() {
@@ -74,15 +78,41 @@ function markSelected(strip, index, name) {
     list.scrollTop = chip.offsetTop - list.clientHeight / 2;
 }
 
+const received = new Map();
+
+/* What each key receives, the mean over all rows: of one head, or (null) of all heads. */
+function receivedBy(head) {
+  if (head) return head.summary.received;
+  if (!received.has(state.sequence)) {
+    const sums = new Float64Array(sequences[state.sequence].lenK);
+    about.layers.forEach((_, layer) => about.heads.forEach((__, h) =>
+      headAt(state.sequence, layer, h).summary.received.forEach((x, j) => { sums[j] += x / (layerCount * headCount); })));
+    received.set(state.sequence, sums);
+  }
+  return received.get(state.sequence);
+}
+
 function renderStrips() {
   if (strips.sequence !== state.sequence) buildStrips();
   markSelected(strips.queries, state.query, 'query');
   if (strips.keys !== strips.queries) markSelected(strips.keys, state.key, 'key');
   else strips.keys.chips.forEach((chip, j) => chip.classList.toggle('key', j === state.key));
-  const head = openHead(), shaded = head !== null && state.query !== null;
+  const head = openHead(), { lenQ, lenK } = sequences[state.sequence];
+  const own = head !== null && state.query !== null, shares = !lenQ || !lenK ? [] : own ? head.row(state.query) : receivedBy(head);
+  const top = own ? scaleTop(head) : shares.reduce((most, x) => (x > most ? x : most), 0);
   strips.keys.chips.forEach((chip, j) => {
-    const paint = shaded ? swatch(head.weight(state.query, j), scaleTop(head)) : null;
+    const paint = shares.length ? swatch(shares[j], top) : null;
     chip.style.backgroundColor = paint ? paint.background : '';
     chip.style.color = paint ? paint.ink : '';
   });
+}
+
+/* The next query after `from` whose token contains the text, in any case; null if there is none. */
+function findToken(text, from) {
+  const { queries, keys, same } = sequences[state.sequence], tokens = same ? keys : queries, wanted = text.toLowerCase();
+  for (let n = 1; n <= tokens.length && wanted; n++) {
+    const i = (from + n + tokens.length) % tokens.length;
+    if (visible(tokens[i]).toLowerCase().includes(wanted)) return i;
+  }
+  return null;
 }

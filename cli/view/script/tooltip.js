@@ -10,7 +10,7 @@ function el(tag, attributes = {}, ...children) {
     if (name === 'onclick') node.addEventListener('click', value);
     else if (value !== null && value !== false) node.setAttribute(name, value === true ? '' : value);
   }
-  node.append(...children.filter((child) => child !== null));
+  node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
 }
 
