@@ -10,6 +10,7 @@
 
 #include "cli/base/progress.h"
 #include "cli/compute/weights.h"
+#include "role_pass.h"
 #include "testing/memory/element.h"
 #include "testing/text/failure.h"
 
@@ -110,6 +111,7 @@ typedef struct maker {
     view_rule rule;          /* without position and slopes */
     int64_t *first_of_group; /* [groups] a chosen head, by its number in the file */
     float *lse;              /* [entries][layers][heads][rows] */
+    role_pass pass;
 } maker;
 
 static int64_t key_head(const shown *s, int64_t head)
@@ -229,8 +231,8 @@ static void add_norms(maker *m, const char *path, const input_settings *in)
 
 enum { BLOCK_WEIGHTS = 1 << 22 };
 
-/* A row of a chosen head: that of the file, and that of the page. */
-static void take_row(maker *m, int64_t e, int64_t y, int64_t h, int64_t i, const float *row, const float *rounded)
+/* A row of a chosen head: that of the file, and that of the page.  visible: memory for a row. */
+static void take_row(maker *m, int64_t e, int64_t y, int64_t h, int64_t i, const float *row, const float *rounded, uint8_t *visible)
 {
     shown *s = m->shown;
     const view_sequence *sequence = s->sequence + e;
@@ -239,7 +241,9 @@ static void take_row(maker *m, int64_t e, int64_t y, int64_t h, int64_t i, const
     int64_t best = 0;
     view_doubts_add(&s->doubts, row, keys);
     if (i >= sequence->len_q) return;
-    summary_add((view_summary *)sequence->summary + y * s->heads + h, i, row, rule);
+    for (int64_t j = 0; j < keys; j++) visible[j] = (uint8_t)(j < sequence->len_k && view_rule_sees(rule, i, j));
+    summary_add((view_summary *)sequence->summary + y * s->heads + h, i, row, visible);
+    role_pass_add(&m->pass, h, i, row, visible);
     for (int64_t j = 0; j < sequence->len_k; j++) {
         const double apart = fabs((double)row[j] - (double)rounded[j]);
         if (apart > s->difference) s->difference = apart;
@@ -263,11 +267,14 @@ static attn_status read_all(maker *m, const attention_input *rounded, const comm
     progress bar;
     float *of_file = need_memory(each * rows, sizeof *of_file),
           *of_page = same ? of_file : need_memory(each * rows, sizeof *of_page);
+    uint8_t *visible = need_memory(shape->len_kv, 1);
     attn_status status = weights_begin(&reader, &s->input, rows, common, error);
     if (status == ATTN_OK && !same) status = weights_begin(&second, rounded, rows, common, error);
     progress_begin(&bar, "weights", common->quiet);
-    for (int64_t e = 0; e < s->entries; e++)
-        for (int64_t y = 0; y < s->layers; y++)
+    for (int64_t e = 0; e < s->entries; e++) {
+        role_pass_begin(&m->pass, s, e);
+        for (int64_t y = 0; y < s->layers; y++) {
+            role_pass_clear(&m->pass);
             for (int64_t done = 0; done < s->rows && status == ATTN_OK;) {
                 const int64_t first = done < s->rows - rows ? done : s->rows - rows, b = shown_batch(s, y, e);
                 status = weights_read(&reader, b, s->query[0] + first, of_file, error);
@@ -275,15 +282,20 @@ static attn_status read_all(maker *m, const attention_input *rounded, const comm
                 for (int64_t h = 0; h < s->heads && status == ATTN_OK; h++)
                     for (int64_t i = done - first; i < rows; i++) {
                         const int64_t at = (s->head[h] * rows + i) * shape->len_kv;
-                        take_row(m, e, y, h, first + i, of_file + at, of_page + at);
+                        take_row(m, e, y, h, first + i, of_file + at, of_page + at, visible);
                     }
                 done = first + rows;
                 progress_show(&bar, (e * s->layers + y) * s->rows + done, s->entries * s->layers * s->rows);
             }
+            role_pass_finish(&m->pass, (head_roles *)s->sequence[e].roles + y * s->heads);
+        }
+        role_pass_end(&m->pass);
+    }
     progress_end(&bar);
     weights_end(&reader);
     if (!same) weights_end(&second), free(of_page);
     free(of_file);
+    free(visible);
     return status;
 }
 
@@ -309,6 +321,7 @@ attn_status computed_take(shown *s, const input_settings *in, attn_error *error)
         view_summary *summary = need_memory(s->layers * s->heads, sizeof *summary);
         add_rows(&m, e);
         s->sequence[e].summary = summary;
+        s->sequence[e].roles = shown_memory(s, s->layers * s->heads, sizeof *s->sequence[e].roles);
         for (int64_t k = 0; k < s->layers * s->heads; k++) summary_begin(summary + k, s->sequence[e].len_q, s->sequence[e].len_k);
     }
     add_norms(&m, s->input.path, in);

@@ -13,6 +13,7 @@
 #include "testing/text/failure.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 static attn_status check_positive(const char *name, int64_t value, attn_error *error)
@@ -137,6 +138,38 @@ static void write_rule(text_buffer *out, const view_data *data, const view_seque
     text_print(out, ",\"softcap\":%.17g}", rule->softcap);
 }
 
+/* A number, or null, since JSON has no NaN. */
+static void write_number(text_buffer *out, double x)
+{
+    if (isfinite(x)) text_print(out, "%.6g", x);
+    else text_string(out, "null");
+}
+
+/* Of each head, of each role: score, baseline, rows, 1 if the head has it. */
+static void write_roles(text_buffer *out, const head_roles *roles, int64_t heads)
+{
+    for (int64_t h = 0; h < heads; h++) {
+        text_string(out, h ? ",[" : "[[");
+        for (int r = 0; r < HEAD_ROLES; r++) {
+            text_string(out, r ? ",[" : "[");
+            write_number(out, roles[h].number[r].score);
+            text_letter(out, ',');
+            write_number(out, roles[h].number[r].baseline);
+            text_print(out, ",%" PRId64 ",%d]", roles[h].number[r].rows, head_role_badge(roles + h, (head_role)r));
+        }
+        text_letter(out, ']');
+    }
+    text_letter(out, ']');
+}
+
+static void write_role_table(text_buffer *out)
+{
+    for (int r = 0; r < HEAD_ROLES; r++)
+        text_print(out, "%s{\"name\":\"%s\",\"heading\":\"%s\",\"line\":\"%s\",\"badge\":%g}", r ? "," : "[",
+                   head_role_table[r].name, head_role_table[r].heading, head_role_table[r].line, head_role_table[r].badge);
+    text_letter(out, ']');
+}
+
 static void write_shape(text_buffer *out, const char *name, const view_level *level)
 {
     if (level->rows) text_print(out, ",\"%s\":[%" PRId64 ",%" PRId64 "]", name, level->rows, level->columns);
@@ -154,6 +187,10 @@ static void write_sequence(text_buffer *out, const view_data *data, const view_s
     write_labels(out, sequence->keys, sequence->len_k);
     write_shape(out, "small", &sequence->summary->small);
     write_shape(out, "large", &sequence->summary->large);
+    if (sequence->roles) {
+        text_string(out, ",\"roles\":");
+        write_roles(out, sequence->roles, data->layers * data->heads);
+    }
     if (sequence->rule) {
         text_string(out, ",\"rule\":");
         write_rule(out, data, sequence);
@@ -185,7 +222,9 @@ static void write_about(text_buffer *out, const view_data *data, int exact)
         view_encode_text(out, data->facts[i].value);
         text_letter(out, ']');
     }
-    text_string(out, "],\"sequences\":[");
+    text_string(out, "],\"roles\":");
+    write_role_table(out);
+    text_string(out, ",\"sequences\":[");
     for (int64_t s = 0; s < data->sequences; s++) {
         if (s) text_letter(out, ',');
         write_sequence(out, data, data->sequence + s);

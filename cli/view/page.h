@@ -13,6 +13,8 @@
 #include <stdint.h>
 
 #include "cli/base/text_buffer.h"
+#include "cli/compute/roles.h"
+#include "rule.h"
 #include "summary.h"
 
 /* Weights without queries and keys: up to VIEW_EXACT_WEIGHTS the page holds every weight as f32.  Above, as 16-bit steps between
@@ -55,6 +57,7 @@ typedef struct view_sequence {
     view_rows data;
     const float *weights;        /* dense [layer][head][rows][columns] */
     const view_summary *summary; /* [layer][head] */
+    const head_roles *roles;     /* [layer][head]; NULL: not known */
 } view_sequence;
 
 /* Everything is borrowed for the call.  Any text may be NULL: it is left out. */

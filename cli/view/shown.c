@@ -10,6 +10,7 @@
 #include "cli/base/progress.h"
 #include "cli/compute/weights.h"
 #include "computed.h"
+#include "role_pass.h"
 #include "testing/text/failure.h"
 
 static attn_status check_size(const shown *g, attn_error *error)
@@ -38,40 +39,61 @@ attn_status shown_load(shown *s, const char *path, const shown_choice *choice, c
 
 /* ---- weights ---- */
 
-static attn_status compute_weights(shown *g, float *out, const common_settings *common, attn_error *error)
+/* What the page says of the rows of a layer of an entry, and a copy of those that were chosen. */
+static void take_layer(shown *g, int64_t e, int64_t y, const float *all_heads, const uint8_t *visible, const role_pass *pass,
+                       float *out)
 {
-    const attn_shape *s = &g->input.problem.shape;
-    const int64_t head_size = g->rows * s->len_kv;
-    progress bar;
-    weight_reader reader;
-    float *all_heads = need_memory(s->heads_q * head_size, sizeof *all_heads);
-    attn_status status = weights_begin(&reader, &g->input, g->rows, common, error);
-    progress_begin(&bar, "weights", common->quiet);
-    for (int64_t e = 0; e < g->entries; e++) {
-        for (int64_t y = 0; y < g->layers && status == ATTN_OK; y++) {
-            status = weights_read(&reader, shown_batch(g, y, e), g->query[0], all_heads, error);
-            for (int64_t h = 0; h < g->heads; h++, out += head_size)
-                memcpy(out, all_heads + g->head[h] * head_size, (size_t)head_size * sizeof *out);
-            progress_show(&bar, e * g->layers + y + 1, g->entries * g->layers);
+    const view_sequence *sequence = g->sequence + e;
+    const int64_t keys = g->input.problem.shape.len_kv, head_size = g->rows * keys;
+    role_pass_clear(pass);
+    for (int64_t h = 0; h < g->heads; h++, out += head_size) {
+        const int64_t at = g->head[h] * head_size;
+        view_summary *summary = (view_summary *)sequence->summary + y * g->heads + h;
+        memcpy(out, all_heads + at, (size_t)head_size * sizeof *out);
+        summary_begin(summary, sequence->len_q, sequence->len_k);
+        for (int64_t i = 0; i < g->rows; i++) {
+            view_doubts_add(&g->doubts, out + i * keys, keys);
+            if (i >= sequence->len_q) continue;
+            summary_add(summary, i, out + i * keys, visible + at + i * keys);
+            role_pass_add(pass, h, i, out + i * keys, visible + at + i * keys);
         }
+        summary_end(summary);
     }
-    progress_end(&bar);
-    weights_end(&reader);
-    free(all_heads);
-    return status;
+    role_pass_finish(pass, (head_roles *)sequence->roles + y * g->heads);
 }
 
 /* The weights are in the page. */
 static attn_status take_all(shown *g, const common_settings *common, attn_error *error)
 {
-    const int64_t keys = g->input.problem.shape.len_kv, each = g->layers * g->heads * g->rows * keys;
-    float *weights = shown_memory(g, g->entries * each, sizeof *weights);
-    attn_status status = compute_weights(g, weights, common, error);
-    for (int64_t k = 0; k < g->entries * each && status == ATTN_OK; k += keys) view_doubts_add(&g->doubts, weights + k, keys);
-    for (int64_t e = 0; e < g->entries && status == ATTN_OK; e++) {
-        g->sequence[e].weights = weights + e * each;
-        g->sequence[e].summary = view_summarise(g->sequence + e, g->layers, g->heads);
+    const attn_shape *s = &g->input.problem.shape;
+    const int64_t head_size = g->rows * s->len_kv, layer_size = g->heads * head_size;
+    progress bar;
+    weight_reader reader;
+    float *all_heads = need_memory(s->heads_q * head_size, sizeof *all_heads);
+    uint8_t *visible = need_memory(s->heads_q * head_size, 1);
+    float *out = shown_memory(g, g->entries * g->layers * layer_size, sizeof *out);
+    attn_status status = weights_begin_visible(&reader, &g->input, g->rows, common, error);
+    progress_begin(&bar, "weights", common->quiet);
+    for (int64_t e = 0; e < g->entries; e++) {
+        role_pass pass;
+        g->sequence[e].weights = out;
+        g->sequence[e].summary = need_memory(g->layers * g->heads, sizeof *g->sequence[e].summary);
+        g->sequence[e].roles = shown_memory(g, g->layers * g->heads, sizeof *g->sequence[e].roles);
+        role_pass_begin(&pass, g, e);
+        for (int64_t y = 0; y < g->layers && status == ATTN_OK; y++, out += layer_size) {
+            const int64_t b = shown_batch(g, y, e);
+            status = weights_read(&reader, b, g->query[0], all_heads, error);
+            if (status != ATTN_OK) break;
+            weights_visible(&reader, b, g->query[0], visible);
+            take_layer(g, e, y, all_heads, visible, &pass, out);
+            progress_show(&bar, e * g->layers + y + 1, g->entries * g->layers);
+        }
+        role_pass_end(&pass);
     }
+    progress_end(&bar);
+    weights_end(&reader);
+    free(all_heads);
+    free(visible);
     return status;
 }
 

@@ -53,13 +53,13 @@ static void level_add(const view_level *level, const int64_t *column, int64_t i,
     }
 }
 
-void summary_add(view_summary *s, int64_t i, const float *weights, const view_rule *rule)
+void summary_add(view_summary *s, int64_t i, const float *weights, const uint8_t *visible)
 {
     double sum = 0, entropy = 0;
     int64_t seen = 0;
     for (int64_t j = 0; j < s->len_k; j++) {
         const double p = (double)weights[j];
-        seen += rule ? view_rule_sees(rule, i, j) : p != 0;
+        seen += visible ? visible[j] : p != 0;
         s->sum[j] += p;
         sum += p;
         if (p > 0) entropy -= p * log(p);

@@ -7,8 +7,6 @@
 
 #include <stdint.h>
 
-#include "rule.h"
-
 /* Weights pooled over an even partition of rows and columns: part y has the rows floor(y n / rows) to floor((y + 1) n / rows).  A
  * part that has a number that is not finite is NaN. */
 typedef struct view_level {
@@ -33,8 +31,8 @@ enum { SUMMARY_PLAIN = 128 * 128, SUMMARY_SMALL = 80, SUMMARY_LARGE = 512, SUMMA
 
 /* The memory that the page keeps is owned by the summary: release with summary_free. */
 void summary_begin(view_summary *s, int64_t len_q, int64_t len_k);
-/* Rows are added in order.  rule: NULL: the keys that a row sees are those whose weight is not 0. */
-void summary_add(view_summary *s, int64_t i, const float *weights, const view_rule *rule);
+/* Rows are added in order.  visible: [len_k] 1 for a key that the row sees; NULL: those whose weight is not 0. */
+void summary_add(view_summary *s, int64_t i, const float *weights, const uint8_t *visible);
 void summary_end(view_summary *s);
 void summary_free(view_summary *s);
 
