@@ -13,6 +13,8 @@
 #include "role_pass.h"
 #include "testing/text/failure.h"
 
+enum { BLOCK_WEIGHTS = 1 << 22 }; /* that are computed at once */
+
 static attn_status check_size(const shown *g, attn_error *error)
 {
     const int64_t sizes[] = {g->entries, g->layers, g->heads, g->rows, g->input.problem.shape.len_kv};
@@ -26,15 +28,6 @@ static attn_status check_size(const shown *g, attn_error *error)
                        g->input.path, sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], VIEW_MAX_WEIGHTS);
     }
     return ATTN_OK;
-}
-
-attn_status shown_load(shown *s, const char *path, const shown_choice *choice, const input_settings *in, attn_error *error)
-{
-    attn_status status = input_load_weights(&s->input, path, in, error);
-    if (status == ATTN_OK) status = labels_read(&s->labels, &s->input, in->tokens, error);
-    if (status == ATTN_OK) status = shown_choose(s, choice, error);
-    if (status == ATTN_OK) s->by_rows = !s->input.weights && computed_can(s);
-    return status == ATTN_OK ? check_size(s, error) : status;
 }
 
 /* ---- weights ---- */
@@ -141,11 +134,47 @@ static void add_sequences(shown *g, int file)
     }
 }
 
-attn_status shown_compute(shown *s, int file, const input_settings *in, attn_error *error)
+attn_status shown_load(shown *s, const char *path, const shown_choice *choice, int file, const input_settings *in,
+                       attn_error *error)
+{
+    attn_status status = input_load_weights(&s->input, path, in, error);
+    if (status == ATTN_OK) status = labels_read(&s->labels, &s->input, in->tokens, error);
+    if (status == ATTN_OK) status = shown_choose(s, choice, error);
+    if (status == ATTN_OK) s->by_rows = !s->input.weights && computed_can(s);
+    if (status == ATTN_OK) status = check_size(s, error);
+    if (status == ATTN_OK) add_sequences(s, file);
+    return status;
+}
+
+attn_status shown_compute(shown *s, const input_settings *in, attn_error *error)
 {
     s->doubts.normalised = s->input.weights != NULL;
-    add_sequences(s, file);
     const attn_status status = s->by_rows ? computed_take(s, in, error) : take_all(s, &in->common, error);
+    return status == ATTN_OK ? status : failure_about(error, s->input.path);
+}
+
+attn_status shown_head(shown *s, const input_settings *in, float **weights, attn_error *error)
+{
+    const attn_shape *shape = &s->input.problem.shape;
+    const int64_t each = shape->heads_q * shape->len_kv, most = BLOCK_WEIGHTS / each > 1 ? BLOCK_WEIGHTS / each : 1;
+    const int64_t rows = least(most, s->rows);
+    weight_reader reader;
+    if (s->rows > VIEW_MAX_WEIGHTS / shape->len_kv)
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "%.100s: %" PRId64 " x %" PRId64 " weights are too many for a picture (at most %" PRId64
+                       "); --queries chooses fewer",
+                       s->input.path, s->rows, shape->len_kv, VIEW_MAX_WEIGHTS);
+    float *block = need_memory(each * rows, sizeof *block);
+    *weights = need_memory(s->rows * shape->len_kv, sizeof **weights);
+    attn_status status = weights_begin(&reader, &s->input, rows, &in->common, error);
+    for (int64_t done = 0; done < s->rows && status == ATTN_OK; done += rows) {
+        const int64_t first = least(done, s->rows - rows);
+        status = weights_read(&reader, shown_batch(s, 0, 0), s->query[0] + first, block, error);
+        memcpy(*weights + first * shape->len_kv, block + s->head[0] * rows * shape->len_kv,
+               (size_t)(rows * shape->len_kv) * sizeof *block);
+    }
+    weights_end(&reader);
+    free(block);
     return status == ATTN_OK ? status : failure_about(error, s->input.path);
 }
 

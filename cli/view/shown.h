@@ -6,11 +6,14 @@
 
 #include "chosen.h"
 
-/* Reads and chooses; checks the size of the page before anything of that size is allocated.  Release with shown_free, also after
- * a failure. */
-attn_status shown_load(shown *s, const char *path, const shown_choice *choice, const input_settings *in, attn_error *error);
-/* Fills in the sequences; `file` is their number. */
-attn_status shown_compute(shown *s, int file, const input_settings *in, attn_error *error);
+/* Reads and chooses, and fills in the sequences but for what they hold; `file` is their number.  Checks the size of the page before
+ * anything of that size is allocated.  Release with shown_free, also after a failure. */
+attn_status shown_load(shown *s, const char *path, const shown_choice *choice, int file, const input_settings *in,
+                       attn_error *error);
+/* Fills in what the sequences hold. */
+attn_status shown_compute(shown *s, const input_settings *in, attn_error *error);
+/* The weights [rows][keys] of the first head of the first layer and entry, which the caller frees. */
+attn_status shown_head(shown *s, const input_settings *in, float **weights, attn_error *error);
 void shown_free(shown *s);
 
 #endif

@@ -11,6 +11,7 @@
 #include "cli/base/options.h"
 #include "formula.h"
 #include "page.h"
+#include "picture.h"
 #include "shown.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
@@ -26,7 +27,8 @@ static const command_usage usage = {
                "below 0, sums other than 1) are counted at its top.\n",
     .notes = "Examples:\n"
              "  attn view sentence.safetensors -o attention.html --layer 0-2\n"
-             "  attn view tired.safetensors --with=flooded.safetensors -o both.html\n",
+             "  attn view tired.safetensors --with=flooded.safetensors -o both.html\n"
+             "  attn view sentence.safetensors --export=head.svg --layer=3 --head=1\n",
     .operands = {"input file"},
     .example = "attn view IN.safetensors -o attention.html",
     .without = "seed",
@@ -34,12 +36,13 @@ static const command_usage usage = {
 };
 
 typedef struct view_settings {
-    const char *output, *title, *with;
+    const char *output, *export, *title, *with;
     shown_choice choice;
 } view_settings;
 
 static const option_row view_options[] = {
-    {"output", 'o', "FILE", "output file: .html (required)", OUTPUT(view_settings, output, ".html"), .needed = "output file"},
+    {"output", 'o', "FILE", "output file: .html (required, or --export)", OUTPUT(view_settings, output, ".html")},
+    {"export", 0, "FILE", "a picture of one head: .svg; --layer and --head choose it", OUTPUT(view_settings, export, ".svg")},
     {"title", 0, "TEXT", "its title (default: the metadata's sentence)", TEXT(view_settings, title)},
     {"with", 0, "FILE", "compare with this file, which has as many layers and heads", TEXT(view_settings, with)},
     {"layer", 0, "LIST", "only these layers, such as 0,3-5", TEXT(view_settings, choice.layers)},
@@ -50,7 +53,7 @@ static const option_row view_options[] = {
 };
 
 /* One file, or two that are compared, and the texts of the page. */
-enum { FILES = 2 };
+enum { FILES = 2, SOURCE_TEXT = FORMULA_TEXT + 300 + DOUBTS_TEXT };
 
 typedef struct page {
     shown file[FILES];
@@ -59,7 +62,7 @@ typedef struct page {
     int64_t sequences;
     view_fact *facts;
     int64_t facts_count;
-    char source[FILES][FORMULA_TEXT + 300 + DOUBTS_TEXT], attribution[400];
+    char source[FILES][SOURCE_TEXT], attribution[400];
 } page;
 
 /* ---- words on the page ---- */
@@ -98,7 +101,7 @@ static void add_texts(page *g)
     for (int f = 0; f < g->files; f++) print_source(&g->file[f], g->source[f], sizeof g->source[f]);
 }
 
-/* ---- the command ---- */
+/* ---- the page ---- */
 
 static int same_numbers(const int64_t *a, int64_t a_count, const int64_t *b, int64_t b_count)
 {
@@ -117,28 +120,9 @@ static attn_status check_pair(const page *g, attn_error *error)
                    b->input.path, b->layers, b->heads, a->input.path, a->layers, a->heads);
 }
 
-static char *compose_json(const page *g, const view_settings *settings, size_t bytes)
+static attn_status compose_page(page *g, const view_settings *settings, text_buffer *text, attn_error *error)
 {
     const shown *first = &g->file[0];
-    cJSON *object = json_begin();
-    json_text(object, "output", settings->output);
-    command_json_warnings(object);
-    json_int(object, "bytes", (int64_t)bytes);
-    json_int(object, "entries", first->entries);
-    json_int(object, "layers", first->layers);
-    json_int(object, "heads", first->heads);
-    json_int(object, "queries", first->rows);
-    json_int(object, "keys", first->input.problem.shape.len_kv);
-    json_text(object, "holds", first->by_rows ? "q k" : "weights");
-    if (first->by_rows) json_number(object, "largest_difference", first->difference);
-    return json_compose(object);
-}
-
-/* *json: to be printed after the file is written; only set if wants_json. */
-static attn_status write_page(page *g, const view_settings *settings, int wants_json, size_t *bytes, char **json, attn_error *error)
-{
-    const shown *first = &g->file[0];
-    text_buffer text = {0};
     add_texts(g);
     for (int f = 0; f < g->files; f++) g->sequences += g->file[f].entries;
     view_sequence *all = g->sequence = need_memory(g->sequences, sizeof *all);
@@ -158,18 +142,78 @@ static attn_status write_page(page *g, const view_settings *settings, int wants_
         .facts = g->facts,
         .facts_count = g->facts_count,
     };
-    attn_status status = view_write(&text, &data, error);
-    *bytes = text.count;
-    if (status == ATTN_OK && wants_json) *json = compose_json(g, settings, text.count);
-    if (status == ATTN_OK) status = file_write_text(&text, settings->output, error);
-    else failure_about(error, first->input.path);
-    text_free(&text);
+    const attn_status status = view_write(text, &data, error);
+    return status == ATTN_OK ? status : failure_about(error, first->input.path);
+}
+
+/* ---- a picture of one head ---- */
+
+static attn_status check_one(const shown *file, attn_error *error)
+{
+    if (file->layers == 1 && file->heads == 1 && file->entries == 1) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT,
+                   "--export draws one head, and here are %" PRId64 " entries x %" PRId64 " layers x %" PRId64
+                   " heads; --layer, --head and --entry choose one",
+                   file->entries, file->layers, file->heads);
+}
+
+static attn_status draw_picture(shown *file, const view_settings *settings, const input_settings *in, text_buffer *text,
+                                attn_error *error)
+{
+    char title[100], about[SOURCE_TEXT];
+    float *weights = NULL;
+    attn_status status = check_one(file, error);
+    if (status == ATTN_OK) status = shown_head(file, in, &weights, error);
+    if (status == ATTN_OK) {
+        const view_sequence *sequence = &file->sequence[0];
+        snprintf(title, sizeof title, "Layer %" PRId64 ", head %" PRId64 ": weights", file->layer_number[0], file->head[0]);
+        print_source(file, about, sizeof about);
+        const picture drawn = {
+            .title = settings->title ? settings->title : title,
+            .about = about,
+            .rows = sequence->len_q,
+            .columns = sequence->len_k,
+            .stride = sequence->columns,
+            .weights = weights,
+            .first_query = sequence->first_query,
+            .queries = sequence->queries,
+            .keys = sequence->keys,
+        };
+        status = picture_draw(text, &drawn, error);
+    }
+    free(weights);
     return status;
+}
+
+/* ---- the command ---- */
+
+static char *compose_json(const page *g, const view_settings *settings, size_t bytes)
+{
+    const shown *first = &g->file[0];
+    cJSON *object = json_begin();
+    json_text(object, "output", settings->output);
+    json_text(object, "export", settings->export);
+    command_json_warnings(object);
+    if (settings->output) json_int(object, "bytes", (int64_t)bytes);
+    json_int(object, "entries", first->entries);
+    json_int(object, "layers", first->layers);
+    json_int(object, "heads", first->heads);
+    json_int(object, "queries", first->rows);
+    json_int(object, "keys", first->input.problem.shape.len_kv);
+    if (settings->output) json_text(object, "holds", first->by_rows ? "q k" : "weights");
+    if (settings->output && first->by_rows) json_number(object, "largest_difference", first->difference);
+    return json_compose(object);
 }
 
 static void tell(const page *g, const view_settings *settings, size_t bytes)
 {
     const shown *first = &g->file[0];
+    if (settings->export) {
+        printf("wrote ");
+        put_shown(stdout, settings->export);
+        printf("\n");
+    }
+    if (!settings->output) return;
     printf("wrote ");
     put_shown(stdout, settings->output);
     printf(" (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", (double)bytes / 1e6, first->layers,
@@ -177,25 +221,46 @@ static void tell(const page *g, const view_settings *settings, size_t bytes)
     if (first->by_rows) printf("it computes weights from q and k: at most %.2g from those of the file\n", first->difference);
 }
 
+static attn_status check_outputs(const view_settings *settings, attn_error *error)
+{
+    if (!settings->output && !settings->export)
+        return failure(error, ATTN_ERR_ARGUMENT, "no output file; for example: %s", usage.example);
+    if (!settings->output && settings->with)
+        return failure(error, ATTN_ERR_ARGUMENT, "--with has no effect without -o: it is for the page");
+    return file_check_distinct(settings->output, settings->export, error);
+}
+
+static attn_status read_files(page *g, const char *path, const view_settings *settings, const input_settings *in, attn_error *error)
+{
+    const char *const paths[FILES] = {path, settings->with};
+    attn_status status = check_outputs(settings, error);
+    for (int f = 0; f < g->files && status == ATTN_OK; f++) {
+        status = shown_load(&g->file[f], paths[f], &settings->choice, f, in, error);
+        if (status == ATTN_OK) status = input_check_output(&g->file[f].input, settings->output, error);
+        if (status == ATTN_OK) status = input_check_output(&g->file[f].input, settings->export, error);
+    }
+    return status == ATTN_OK ? check_pair(g, error) : status;
+}
+
 static attn_status view(const char *path, const void *own, input_settings *in, attn_error *error)
 {
     const view_settings *settings = own;
     const common_settings *common = &in->common;
     page g = {.files = settings->with ? 2 : 1};
-    const char *const paths[FILES] = {path, settings->with};
-    size_t bytes = 0;
+    text_buffer html = {0}, svg = {0};
     char *json = NULL;
-    attn_status status = ATTN_OK;
-    for (int f = 0; f < g.files && status == ATTN_OK; f++) {
-        status = shown_load(&g.file[f], paths[f], &settings->choice, in, error);
-        if (status == ATTN_OK) status = input_check_output(&g.file[f].input, settings->output, error);
-    }
-    if (status == ATTN_OK) status = check_pair(&g, error);
-    for (int f = 0; f < g.files && status == ATTN_OK; f++) status = shown_compute(&g.file[f], f, in, error);
-    if (status == ATTN_OK) status = write_page(&g, settings, common->json, &bytes, &json, error);
+    attn_status status = read_files(&g, path, settings, in, error);
+    if (status == ATTN_OK && settings->export) status = draw_picture(&g.file[0], settings, in, &svg, error);
+    for (int f = 0; f < g.files && status == ATTN_OK && settings->output; f++) status = shown_compute(&g.file[f], in, error);
+    if (status == ATTN_OK && settings->output) status = compose_page(&g, settings, &html, error);
+    if (status == ATTN_OK && common->json) json = compose_json(&g, settings, html.count);
+    if (status == ATTN_OK && settings->export) status = file_write_text(&svg, settings->export, error);
+    if (status == ATTN_OK && settings->output) status = file_write_text(&html, settings->output, error);
     status = file_finish(status, NULL, NULL, json, error);
-    if (status == ATTN_OK && options_tell(common)) tell(&g, settings, bytes);
+    if (status == ATTN_OK && options_tell(common)) tell(&g, settings, html.count);
     for (int f = 0; f < g.files; f++) shown_free(&g.file[f]);
+    text_free(&html);
+    text_free(&svg);
     free(g.sequence), free(g.facts);
     return status;
 }

@@ -399,6 +399,10 @@ rejected 2 "attn run: positions.safetensors: tensor 'positions_q' [3]: expected 
 rejected 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html
 rejected 2 "attn view: no output file; for example: attn view IN.safetensors -o attention.html" view "$STREET"
 make repeated.safetensors q:f32:2x3x4x8 k:f32:2x3x4x8
+rejected 2 "attn view: head.png: expected a name that ends in .svg" view "$STREET" --export=head.png
+rejected 2 "attn view: --export draws one head, and here are 1 entries x 6 layers x 12 heads; --layer, --head and --entry choose one" \
+    view "$STREET" --export=head.svg
+rejected 2 "attn view: --with has no effect without -o: it is for the page" view "$STREET" --export=head.svg --layer=0 --head=0 --with="$STREET"
 rejected 2 "attn view: --with=repeated.safetensors has 2 layers x 3 heads, $STREET has 6 x 12; both need the same numbers of them: --layer and --head choose" \
     view "$STREET" -o out.html --with=repeated.safetensors
 rejected 2 "attn view: gone.safetensors: cannot open: No such file or directory" view "$STREET" -o out.html --with=gone.safetensors
@@ -413,6 +417,8 @@ rejected 2 "attn view: nowhere/out.html: cannot create a file beside it: No such
 make huge.safetensors q:f32:8000x1:0 k:f32:8000x1:0
 rejected 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 8000 weights are too many for a page (at most 50331648); --layer, --head, --entry, --queries choose fewer" \
     view huge.safetensors -o out.html --score=cosine
+rejected 3 "attn view: huge.safetensors: 8000 x 8000 weights are too many for a picture (at most 50331648); --queries chooses fewer" \
+    view huge.safetensors --export=head.svg
 
 # check
 rejected 2 "attn check: --quick and --thorough set different numbers of cases; give only one" check --quick --thorough

@@ -81,7 +81,8 @@ TENSORS = {
     **{name: ([f"--{name}"], {}) for name in ("row-max", "entropy", "effective-keys", "column-sum", "lse", "weights", "states", "gradients")},
     # of top, view and analyze
     "layer": (["--layer=0"], {}), "head": (["--head=0"], {}), "entry": (["--entry=0"], {}), "queries": (["--queries=0-1"], {}), "token": ([], {}),
-    "count": (["--count=1"], {}), "content": (["--content"], {}), "title": (["--title=T"], {}), "with": (["--with=in.safetensors"], {}), "sweep": (["--sweep=1,2"], {}),
+    "count": (["--count=1"], {}), "content": (["--content"], {}), "title": (["--title=T"], {}), "with": (["--with=in.safetensors"], {}),
+    "export": (["--export=head.svg", "--layer=0", "--head=0"], {}), "sweep": (["--sweep=1,2"], {}),
     "steps": (["--steps=steps.npz"], {}), "roles": (["--roles"], {}),
     "rollout": (["--rollout=map.npz"], {}), "flow": (["--flow=map.npz"], {}), "gradient-weighted": (["--gradient-weighted=map.npz"], {"do": floats(H, S, D)}),
 }

@@ -86,6 +86,19 @@ printed "with another file" '"entries":[^0-9]*1' view repeated.safetensors -o tw
 ok "  both are there" sh -c "grep -q 'attn-q-0-1-2' two.html && grep -q 'attn-q-1-1-2' two.html"
 ok "  and named" same "$(grep -o '"sources":\["[^"]*","[^"]*"\]' two.html | grep -o 'repeated.safetensors: softmax' | wc -l | tr -d ' ')" 2
 
+# A picture of one head.
+printed "a picture of one head" '"export":[^"]*"head.svg"' view "$STREET" --export=head.svg --layer=3 --head=1 --json
+ok "  and no page" sh -c "! grep -q bytes out.txt"
+ok "  it is XML" python3 -c "import xml.dom.minidom; xml.dom.minidom.parse('head.svg')"
+ok "  a rectangle for each weight" same "$(grep -c 'class="cell"' head.svg)" 196
+ok "  labels are text" same "$(grep -c 'class="query"\|class="key"' head.svg)" 28
+ok "  with values" grep -q '<title>it &#8594; animal 0.687</title>' head.svg
+"$MAKE" long.safetensors q:f32:70x4 k:f32:70x4 'tokens=["<&>"]'
+printed "a page and a picture" '"output":[^"]*"long.html"' view long.safetensors -o long.html --export=long.svg --title='<&>' --json
+ok "  beyond 64 rows it has an image" same "$(grep -c '<image class="cells"' long.svg)/$(grep -c 'class="cell"' long.svg)" 1/0
+ok "  which is a PNG" same "$(sed -n 's/.*base64,\([^"]*\)".*/\1/p' long.svg | base64 -d | head -c 4 | tail -c 3)" PNG
+ok "  XML too, with a title that looks like it" python3 -c "import xml.dom.minidom; assert '<&>' == xml.dom.minidom.parse('long.svg').getElementsByTagName('title')[0].firstChild.data"
+
 # Files written by attn run --weights: weights, and no q.  The page holds them as base64 of f32 [head][query][key], a block per layer.
 "$ATTN" run "$STREET" -o made.safetensors --weights
 printed "weights of attn run" '"layers":[^0-9]*6' view made.safetensors -o made.html --json

@@ -2,7 +2,7 @@
  *
  * export.js - what is shown, as files: a picture of the open head or of all heads as SVG or PNG, its numbers as CSV or .npy.
  */
-const EXPORT = { cell: 28, rectangles: 64, picture: 640, thumbnail: 96, label: 13, gap: 8 };
+const EXPORT = { cell: 28, rectangles: 64, picture: 640, thumbnail: 96, label: 13, apart: 18, gap: 8 };
 
 const escapeXml = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, '\ufffd');
 
@@ -44,8 +44,8 @@ function headSvg() {
   const { head, cells, signed, top } = mapNumbers(), sequence = sequences[state.sequence], { lenQ, lenK } = head;
   const few = lenQ <= EXPORT.rectangles && lenK <= EXPORT.rectangles, cell = few ? EXPORT.cell : EXPORT.picture / Math.max(lenQ, lenK);
   const letters = (tokens) => Math.min(24, tokens.reduce((most, token) => Math.max(most, [...visible(token)].length), 1));
-  const left = 16 + letters(sequence.queries) * 8, above = 48 + letters(sequence.keys) * 8 * 0.82, body = [];
-  const every = Math.max(1, Math.ceil(EXPORT.label / cell)), short = (token) => escapeXml([...visible(token)].slice(0, 24).join(''));
+  const left = 16 + letters(sequence.queries) * 8, above = 40 + Math.max(32, letters(sequence.keys) * 8 * 0.82), body = [];
+  const every = Math.max(1, Math.ceil(EXPORT.apart / cell)), short = (token) => escapeXml([...visible(token)].slice(0, 24).join(''));
   body.push(`<text x="8" y="20" font-weight="bold">${escapeXml(exportTitle())}</text>`);
   for (let i = 0; i < lenQ; i += every)
     body.push(`<text class="query" x="${left - 6}" y="${above + (i + 0.5) * cell}" text-anchor="end" dominant-baseline="central">${short(sequence.queries[i])}</text>`);

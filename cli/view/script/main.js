@@ -173,7 +173,7 @@ function sequenceName(s) {
 }
 
 function fillTexts() {
-  byId('title').textContent = about.title || 'Attention weights';
+  byId('title').textContent = byId('title').title = about.title || 'Attention weights';
   byId('sources').replaceChildren(...about.sources.map((source, n) => {
     const own = sequences.map(({ file }, s) => (file === n ? s : -1)).filter((s) => s >= 0); /* "0", or "0–3": the sequences of this file */
     return el('p', { class: 'source' }, about.sources.length > 1 ? el('b', {}, `${[...new Set([own[0], own.at(-1)])].join('–')} `) : null, source ?? '');

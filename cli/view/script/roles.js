@@ -11,11 +11,14 @@ function rolesOf(s, layer, head) {
   return found ? roleTable.map((_, n) => ({ score: found[n][0] ?? NaN, baseline: found[n][1] ?? NaN, rows: found[n][2], has: found[n][3] === 1 })) : null;
 }
 
-/* The roles that a head has, strongest first. */
+/* Many heads have these; others say more. */
+const COMMON_ROLES = new Set(['first', 'separator', 'sink', 'positional']);
+
+/* The roles that a head has: those that few have first, then by score. */
 function badgesOf(s, layer, head) {
   const found = rolesOf(s, layer, head);
   if (!found) return [];
-  return roleTable.map((role, n) => ({ ...role, ...found[n] })).filter(({ has }) => has).sort((a, b) => b.score - a.score);
+  return roleTable.map((role, n) => ({ ...role, ...found[n] })).filter(({ has }) => has).sort((a, b) => COMMON_ROLES.has(a.name) - COMMON_ROLES.has(b.name) || b.score - a.score);
 }
 
 /* The mean share of the largest possible entropy. */
