@@ -40,7 +40,7 @@ class Browser:
         self.from_browser, to_us = os.pipe()
         arguments = [path, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                      "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                     "--disable-extensions", "--hide-scrollbars", "--force-device-scale-factor=1", "--host-resolver-rules=MAP * ~NOTFOUND",
+                     "--disable-extensions", "--disable-features=IsolateSandboxedIframes", "--hide-scrollbars", "--force-device-scale-factor=1", "--host-resolver-rules=MAP * ~NOTFOUND",
                      f"--user-data-dir={self.profile.name}", "about:blank"]
         # The shell moves the pipes to the two descriptors that the browser uses.
         script = f'exec 3<&{from_us} 4>&{to_us}; exec "$@"'
@@ -68,7 +68,7 @@ class Browser:
         self.resize(*self.size)
 
     def forget(self):
-        self.messages, self.failures, self.requests, self.dialogs, self.loaded = [], [], [], [], False
+        self.messages, self.failures, self.requests, self.dialogs, self.contexts, self.loaded = [], [], [], [], [], False
 
     def close(self):
         for descriptor in (self.to_browser, self.from_browser):
@@ -106,6 +106,8 @@ class Browser:
             self.failures.append(values["entry"]["text"])
         elif method == "Network.requestWillBeSent":
             self.requests.append(values["request"]["url"])
+        elif method == "Runtime.executionContextCreated":
+            self.contexts.append(values["context"]["id"])
         elif method == "Page.javascriptDialogOpening":
             self.dialogs.append(values["message"])
             self.post("Page.handleJavaScriptDialog", accept=True)
@@ -147,9 +149,9 @@ class Browser:
                     self.note(message)
         self.settle()
 
-    def evaluate(self, expression):
-        """The value of a JavaScript expression (a promise is awaited)."""
-        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+    def evaluate(self, expression, **options):
+        """The value of a JavaScript expression (a promise is awaited); contextId: in one of `contexts`, that of a frame."""
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, **options)
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise BrowserError(f"{expression}: {details.get('exception', {}).get('description', details['text'])}")
@@ -162,8 +164,10 @@ class Browser:
     def resize(self, width, height, scale=1):
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False)
 
-    def prefer(self, scheme):
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    def prefer(self, scheme, **others):
+        """The system's color scheme; others: further media features, such as forced_colors="active"."""
+        features = {"prefers-color-scheme": scheme, **{name.replace("_", "-"): value for name, value in others.items()}}
+        self.send("Emulation.setEmulatedMedia", features=[{"name": name, "value": value} for name, value in features.items()])
 
     def middle(self, selector):
         """The middle of an element, which is first scrolled into view."""
@@ -192,8 +196,10 @@ class Browser:
 
     def press(self, *keys):
         for key in keys:
+            modifiers = 8 if key.startswith("Shift+") else 0
+            key = key.removeprefix("Shift+")
             text = {"Enter": "\r"}.get(key, key if len(key) == 1 else None)
-            values = {"key": key, "windowsVirtualKeyCode": KEY_CODES.get(key, ord(key.upper()) if len(key) == 1 else 0)}
+            values = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": KEY_CODES.get(key, ord(key.upper()) if len(key) == 1 else 0)}
             self.send("Input.dispatchKeyEvent", type="keyDown", **values, **({"text": text} if text else {}))
             self.send("Input.dispatchKeyEvent", type="keyUp", **values)
         self.settle()

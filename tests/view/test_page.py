@@ -9,14 +9,11 @@ Prints TAP.  Exits with 77 if no browser is found, since nothing was tested.  Wi
 
 import argparse
 import math
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
-import traceback
 
-from browser import Browser, BrowserError, find_browser
+from harness import near, ordered, run_all
 
 CAT = ["the", "cat", "sat", "down"]
 DOG = ["dogs", "bark"]
@@ -29,67 +26,6 @@ def weights(s, layer, head, i, len_k):
     """Row i, as view_fixture.c computes it."""
     a = [1 + (7 * s + 5 * layer + 3 * head + 2 * i + j * j + i * j) % 13 + (len_k if i == j else 0) for j in range(len_k)]
     return [x / sum(a) for x in a]
-
-
-class Page:
-    """One open page, as its reader sees it."""
-
-    def __init__(self, browser, path, checks):
-        self.browser, self.path, self.check = browser, path, checks
-
-    def open(self, fragment=""):
-        self.browser.open(self.path.as_uri() + fragment)
-
-    def text(self, selector):
-        return self.browser.evaluate(f"document.querySelector({selector!r}).textContent")
-
-    def texts(self, selector):
-        return self.browser.evaluate(f"[...document.querySelectorAll({selector!r})].map(node => node.textContent)")
-
-    def count(self, selector):
-        return self.browser.evaluate(f"document.querySelectorAll({selector!r}).length")
-
-    def shown(self, selector):
-        return self.browser.evaluate(f"document.querySelector({selector!r})?.checkVisibility({{visibilityProperty: true}}) ?? false")
-
-    def fragment(self):
-        return self.browser.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
-
-    def bars(self, selector):
-        """[(token, weight)] of a list of bars."""
-        return [(token, float(weight)) for token, weight in self.browser.evaluate(
-            f"[...document.querySelectorAll({selector!r})].map(line => [line.querySelector('.token').textContent, line.querySelector('.number').textContent])")]
-
-    def cell(self, i, j):
-        """The middle of a cell of the open head, in window coordinates."""
-        left, top, width, height, rows, columns = self.browser.evaluate(
-            "(() => { const r = document.querySelector('.map-extent').getBoundingClientRect();"
-            " const q = [...document.querySelectorAll('.map-queries .label')], k = [...document.querySelectorAll('.map-keys .label')];"
-            " return [r.left, r.top, r.width, r.height, q.length, k.length]; })()")
-        return left + (j + 0.5) * width / columns, top + (i + 0.5) * height / rows
-
-    def pixels(self, selector, rows, columns):
-        """[red, green, blue] of each cell of a canvas, beside its number, in row order; read from a copy, to leave the page's canvas untouched."""
-        return self.browser.evaluate(
-            f"(() => {{ const c = document.querySelector({selector!r}), copy = new OffscreenCanvas(c.width, c.height), out = [];"
-            " const pen = copy.getContext('2d', {willReadFrequently: true}); pen.drawImage(c, 0, 0);"
-            f" for (let i = 0; i < {rows}; i++) for (let j = 0; j < {columns}; j++) out.push([...pen.getImageData("
-            f"  Math.floor((j + 0.15) * c.width / {columns}), Math.floor((i + 0.15) * c.height / {rows}), 1, 1).data].slice(0, 3));"
-            " return out; })()")
-
-    def lightness(self, selector, rows, columns):
-        return [sum(color) / 3 for color in self.pixels(selector, rows, columns)]
-
-
-def ordered(lightness, values, sign):
-    """Whether a clearly larger weight always has a different color: darker (sign 1) or lighter (-1)."""
-    pairs = [(sign * (a - b), y - x) for a, x in zip(lightness, values) for b, y in zip(lightness, values) if y - x > 0.03]
-    return bool(pairs) and all(change > 0 for change, _ in pairs)
-
-
-def near(shown, expected):
-    """Whether three decimals are right: within half a unit of the last one, and the rounding of a 16-bit step."""
-    return abs(shown - expected) <= 0.00051
 
 
 # ---- the tests: each gets a Page of its kind
@@ -383,36 +319,6 @@ def test_real(page):
     check("real file: that head shows it too", page.bars("#row-bars .bar-line")[0] == ("animal", 0.687), page.bars("#row-bars .bar-line"))
 
 
-# ---- running them
-
-class Checks:
-    """Counts and prints; a call is one check."""
-
-    def __init__(self):
-        self.number = self.failed = 0
-
-    def __call__(self, name, condition, detail=None):
-        self.number += 1
-        self.failed += not condition
-        print(f"{'ok' if condition else 'not ok'} {self.number} - {name}")
-        if not condition and detail is not None:
-            print(f"# {detail}")
-        sys.stdout.flush()
-
-
-def run(test, page, checks):
-    try:
-        test(page)
-    except (BrowserError, LookupError, TypeError, ValueError, AttributeError):
-        checks(f"{test.__name__} runs to its end", False, traceback.format_exc().replace("\n", "\n# "))
-        return
-    browser = page.browser
-    checks(f"{test.__name__}: no message, no failure, no dialog", not (browser.messages or browser.failures or browser.dialogs),
-           (browser.messages, browser.failures, browser.dialogs))
-    asked = [url for url in browser.requests if not url.startswith(page.path.as_uri())]
-    checks(f"{test.__name__}: no network request", not asked, asked)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--fixture", required=True)
@@ -421,33 +327,15 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--write-only", action="store_true")
     options = parser.parse_args()
-    path = find_browser()
-    if not path and not options.write_only:
-        print("skipped: no Chromium (apt-get install chromium, or set ATTN_CHROMIUM to a browser)")
-        return 77
-    checks = Checks()
-    browser = None if options.write_only else Browser(path)
-    with tempfile.TemporaryDirectory() as folder:
-        pages = {}
-        for test in (value for name, value in globals().items() if name.startswith("test_") and options.only in name):
-            kind = test.__name__.split("_")[1]
-            if kind == "real" and not options.attn:
-                print("# the real file is skipped: no --attn")
-                continue
-            if kind not in pages:
-                pages[kind] = pathlib.Path(folder) / f"{kind}.html"
-                command = [options.attn, "view", options.data, "-o"] if kind == "real" else [options.fixture, kind]
-                written = subprocess.run(command + [pages[kind]], stdout=subprocess.DEVNULL).returncode
-                checks(f"the page {kind} is written", written == 0 and pages[kind].stat().st_size > 0)
-            if browser:
-                browser.renew()
-                browser.prefer("light")
-                run(test, Page(browser, pages[kind], checks), checks)
-    if browser:
-        browser.close()
-    print(f"1..{checks.number}")
-    print(f"# {checks.number - checks.failed} passed, {checks.failed} failed")
-    return 1 if checks.failed or not checks.number else 0
+
+    def write(kind, path):
+        if kind == "real" and not options.attn:
+            return None
+        command = [options.attn, "view", options.data, "-o"] if kind == "real" else [options.fixture, kind]
+        return subprocess.run(command + [path], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+    tests = [value for name, value in globals().items() if name.startswith("test_")]
+    return run_all(tests, write, options.only, options.write_only)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Difference {
     for (let i = r0; i < r1; i++)
       for (let j = c0; j < c1; j++) {
         const n = (i - r0) * width + j - c0;
-        out[n] = rows[i] < 0 || columns[j] < 0 ? HIDDEN : out[n] - source.at('weight', rows[i], columns[j]);
+        out[n] = rows[i] < 0 || columns[j] < 0 ? HIDDEN : out[n] - Math.fround(source.at('weight', rows[i], columns[j])); /* (out has floats) */
       }
   }
 

@@ -108,13 +108,15 @@ function scrollToSelection() {
 /* Space for the labels: depends on the tokens only, so that nothing moves from head to head.  On a narrow screen only the selection
  * has labels. */
 function measureGutters(sequence) {
+  const made = `${state.sequence} ${byId('head').clientWidth < 560}`; /* measuring takes time: once for each sequence */
+  if (map.gutters?.made === made) return map.gutters;
   const pen = map.buffer.getContext('2d');
   pen.font = `${LABEL.size}px ${getComputedStyle(document.body).fontFamily}`;
   const longest = (tokens) => tokens.slice(0, STRIP_LIMIT).reduce((most, token) =>
     Math.max(most, pen.measureText(visible(token).slice(0, 40)).width), 16);
   const narrow = byId('head').clientWidth < 560 ? 0.5 : 1;
   const query = Math.min(LABEL.widest * narrow, longest(sequence.queries)), key = Math.min(LABEL.widest * narrow, longest(sequence.keys));
-  return { left: Math.max(52, Math.ceil(query) + 18), top: narrow < 1 ? 24 : Math.ceil(key * Math.sin(LABEL.slant)) + 20, label: LABEL.widest * narrow,
+  return { made, left: Math.max(52, Math.ceil(query) + 18), top: narrow < 1 ? 24 : Math.ceil(key * Math.sin(LABEL.slant)) + 20, label: LABEL.widest * narrow,
            narrow: narrow < 1, right: narrow < 1 ? 0 : Math.min(LABEL.overhang, Math.ceil(key * Math.cos(LABEL.slant)) + 8) };
 }
 

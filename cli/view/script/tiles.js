@@ -33,7 +33,10 @@ class Tile {
   constructor(rows, columns, factor, signed) { Object.assign(this, { rows, columns, factor, signed, levels: new Map(), top: 0 }); }
 
   keep(cells) {
-    for (const x of cells) if (Number.isFinite(x)) this.top = Math.max(this.top, Math.abs(x));
+    for (let k = 0; k < cells.length; k++) {
+      const size = Math.abs(cells[k]);
+      if (size > this.top && size < Infinity) this.top = size;
+    }
     if (this.factor === 1) {
       const whole = { width: this.columns, height: this.rows, cells: cells.slice(0, this.rows * this.columns) };
       this.levels.set('1most', whole).set('1mean', whole);

@@ -19,7 +19,7 @@ function tokenText(token) { return el('bdi', { class: 'token' }, visible(token))
 
 /* "it → animal  0.687" as nodes. */
 function linkText(sequence, query, key, weight) {
-  return [tokenText(sequence.queries[query]), ' → ', tokenText(sequence.keys[key]), ' ', el('b', {}, formatWeight(weight))];
+  return [tokenText(sequence.queries[query]), ' → ', tokenText(sequence.keys[key]), ' ', el('b', { title: String(weight) }, formatWeight(weight))];
 }
 
 /* Shows the tooltip beside a point of the window. */

@@ -1,0 +1,441 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What the page of `attn view` computes from q and k, and what it does with it: tabs, comparison, roles, export, sizes and speed.
+
+    test_explorer.py --attn PROGRAM --data FILE [--only NAME]
+
+The numbers that it should show are computed here, or by `attn run`.  Prints TAP; exits with 77 without a browser.
+"""
+
+import argparse
+import base64
+import json
+import math
+import pathlib
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import xml.dom.minidom
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import tensor_file  # pylint: disable=wrong-import-position
+from harness import near, run_all  # pylint: disable=wrong-import-position
+
+OPTIONS = argparse.Namespace()
+FOLDER = tempfile.TemporaryDirectory()
+HERE = pathlib.Path(FOLDER.name)
+
+
+def attn(*words):
+    return subprocess.run([OPTIONS.attn, *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def view(path, *words):
+    """Writes the page; what --json says of it, or None."""
+    done = attn("view", *words, "-o", path, "--json")
+    return json.loads(done.stdout) if done.returncode == 0 else print("# " + done.stderr.strip())
+
+
+def halfs(count, seed):
+    """Raw half floats between 0.25 and 2 in size, of both signs: quick to make."""
+    exponents = bytes((b & 0x80) | (0x34 + (b & 0x0b)) for b in range(256))
+    draw, raw = random.Random(seed), bytearray(2 * count)
+    raw[0::2] = draw.randbytes(count)
+    raw[1::2] = draw.randbytes(count).translate(exponents)
+    return bytes(raw)
+
+
+def floats(raw):
+    return struct.unpack(f"<{len(raw) // 2}e", raw)
+
+
+# ---- the pages: write_KIND(path) makes the input, and the page from it
+
+LONG, MANY, DIM = 4096, 512, 64
+CELLS = 100
+
+
+def write_many(path):
+    q, k = ("F16", (6, 12, MANY, DIM), halfs(72 * MANY * DIM, 1)), ("F16", (6, 12, MANY, DIM), halfs(72 * MANY * DIM, 2))
+    tensor_file.write(HERE / "many.safetensors", {"q": q, "k": k})
+    return view(path, HERE / "many.safetensors", "--causal")
+
+
+def write_long(path):
+    """A head whose numbers no half float holds, so that the page rounds them."""
+    q, k = ([1.0003 * x for x in floats(halfs(LONG * DIM, seed))] for seed in (3, 4))
+    tensor_file.write(HERE / "long.safetensors", {"q": ("F32", (1, LONG, DIM), q), "k": ("F32", (1, LONG, DIM), k)})
+    said = view(path, HERE / "long.safetensors")
+    if said:
+        rounded = [[struct.unpack("<e", struct.pack("<e", x))[0] for x in numbers] for numbers in (q, k)]
+        write_long.rounded, write_long.said, write_long.given = rounded, said, (q, k)
+    return said
+
+
+def write_real(path):
+    return view(path, OPTIONS.data)
+
+
+def write_pair(path):
+    """The sentence, and the same without its sixth token, whose queries are twice as large."""
+    tensors, metadata = tensor_file.read(OPTIONS.data)
+    tokens, changed = json.loads(metadata["tokens"]), {}
+    for name in "qk":
+        dtype, (layers, heads, length, dim), numbers = tensors[name]
+        kept = [x * (2 if name == "q" else 1) for block in range(layers * heads) for token in range(length) if token != 5
+                for x in numbers[(block * length + token) * dim:(block * length + token + 1) * dim]]
+        changed[name] = (dtype, (layers, heads, length - 1, dim), kept)
+    metadata["tokens"], changed["v"] = json.dumps(tokens[:5] + tokens[6:]), changed["k"]
+    tensor_file.write(HERE / "without.safetensors", changed, **metadata)
+    write_pair.tokens = tokens
+    return view(path, OPTIONS.data, f"--with={HERE / 'without.safetensors'}")
+
+
+def planted(length, word):
+    """Heads of known roles: the token before, an earlier one of the same word, the one after that, uniform."""
+    def row(i, wanted):
+        place = {"previous": i - 1, "duplicate": i - word, "induction": i - word + 1, "uniform": -1}[wanted]
+        if place < 0:
+            return [1 / (i + 1) if j <= i else 0 for j in range(length)]
+        return [0.95 + 0.05 / (i + 1) if j == place else 0.05 / (i + 1) if j <= i else 0 for j in range(length)]
+    return [x for wanted in ("previous", "duplicate", "induction", "uniform") for i in range(length) for x in row(i, wanted)]
+
+
+def write_roles(path):
+    words = [f"w{n}" for n in range(20)] * 2
+    tensor_file.write(HERE / "planted.safetensors", {"weights": ("F32", (1, 4, 40, 40), planted(40, 20))}, tokens=json.dumps(words))
+    return view(path, HERE / "planted.safetensors")
+
+
+def write_mechanism(path):
+    """Two query heads on a key head, with what else a score may have."""
+    draw = random.Random(5)
+    numbers = lambda count: [draw.uniform(-2, 2) for _ in range(count)]
+    tensors = {"q": ("F32", (4, 9, 8), numbers(288)), "k": ("F32", (2, 12, 8), numbers(192)), "v": ("F32", (2, 12, 8), numbers(192)),
+               "slopes": ("F32", (4,), [0.1, 0.2, 0.3, 0.4]), "sink": ("F32", (4,), [0.5, -1, 2, 0])}
+    tensor_file.write(HERE / "mechanism.safetensors", tensors)
+    write_mechanism.flags = ["--causal=bottom-right", "--window=5,-1", "--softcap=3", "--temperature=0.7"]
+    return view(path, HERE / "mechanism.safetensors", *write_mechanism.flags)
+
+
+# ---- what the page says
+
+
+def readout(page):
+    """The number of the readout in full."""
+    return float(page.browser.evaluate("document.querySelector('#readout b').title"))
+
+
+def go(page, fragment):
+    """Changes the address of an open page, which follows at once."""
+    page.browser.evaluate(f"(history.replaceState(null, '', {'#' + fragment!r}), dispatchEvent(new HashChangeEvent('hashchange')))")
+
+
+def table(page, selector):
+    """The texts of the cells of each line."""
+    return page.browser.evaluate(f"[...document.querySelectorAll({selector!r})].map(line => [...line.children].map(cell => cell.textContent))")
+
+
+def saved(page, what):
+    """The bytes of a file that the page saves."""
+    page.browser.evaluate("""(() => { const make = URL.createObjectURL; window.saved = null;
+        URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; };
+        HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; }; })()""")
+    page.browser.click("#export-open")
+    page.browser.click(f"#export-{what}")
+    text = page.browser.evaluate("""(async () => { while (!window.saved) await new Promise(done => setTimeout(done, 10));
+        const bytes = new Uint8Array(await window.saved.arrayBuffer()); let text = ''; for (const b of bytes) text += String.fromCharCode(b); return btoa(text); })()""")
+    page.browser.press("Escape")
+    return base64.b64decode(text)
+
+
+def weights_of(path, *words):
+    """The weights that attn run computes."""
+    out = HERE / "weights.safetensors"
+    done = attn("run", path, *words, "--weights", "-o", out)
+    assert done.returncode == 0, done.stderr
+    return tensor_file.read(out)[0]["weights"]
+
+
+# ---- numbers
+
+
+def test_mechanism_weights(page):
+    """Every weight of every head equals that of attn run: groups, causality, window, softcap, slopes, sink."""
+    check = page.check
+    _, (_, rows, columns), expected = weights_of(HERE / "mechanism.safetensors", *write_mechanism.flags)
+    worst = 0
+    page.open()
+    for head in range(4):
+        for query in range(rows):
+            for key in range(query % 4, columns, 4): # (a browser follows 200 addresses in ten seconds)
+                go(page, f"layer=0&head={head}&query={query}&key={key}")
+                worst = max(worst, abs(readout(page) - expected[(head * rows + query) * columns + key]))
+    go(page, "layer=0&head=0&query=0&key=11&kind=score")
+    check("a key that is hidden has no score", "hidden" in page.text("#readout"), page.text("#readout"))
+    # lse and the weights of attn run are rounded to f32; scores are below 10.
+    check("all weights are those of attn run", 0 < worst <= 10 * 2 ** -23, worst)
+
+
+def test_mechanism_values(page):
+    """The map of weights times the length of values."""
+    _, (_, rows, columns), weights = weights_of(HERE / "mechanism.safetensors", *write_mechanism.flags)
+    values = tensor_file.read(HERE / "mechanism.safetensors")[0]["v"][2]
+    page.open("#layer=0&head=3&query=4&key=5&kind=value")
+    norm = math.sqrt(sum(x * x for x in values[(12 + 5) * 8:(12 + 6) * 8]))
+    expected = weights[(3 * rows + 4) * columns + 5] * norm
+    page.check("weight times the length of the value", abs(readout(page) - expected) <= 1e-5 * expected, (readout(page), expected))
+
+
+def test_real_neuron(page):
+    """The sum of q x k is the score, and the weight is its softmax."""
+    check = page.check
+    page.open("#layer=3&head=1&query=9&tab=neuron")
+    tensors, metadata = tensor_file.read(OPTIONS.data)
+    tokens, dim = json.loads(metadata["tokens"]), 32
+    at = lambda name, token: tensors[name][2][((3 * 12 + 1) * 14 + token) * dim:((3 * 12 + 1) * 14 + token + 1) * dim]
+    scores = [sum(a * b for a, b in zip(at("q", 9), at("k", j))) / math.sqrt(dim) for j in range(14)]
+    weights = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
+    lines = table(page, "#neuron tbody tr")
+    order = sorted(range(14), key=lambda j: -weights[j])
+    check("keys by weight", [line[0].split(" ")[0] for line in lines] == [tokens[j] for j in order], lines)
+    check("scores", all(abs(float(line[3]) - scores[j]) <= 0.0051 for line, j in zip(lines, order)), lines)
+    check("weights", all(near(float(line[4]), weights[j]) for line, j in zip(lines, order)), lines)
+    check("a strip for q, and two for each key", page.count(".neuron-strip") == 29)
+    products = [a * b / math.sqrt(dim) for a, b in zip(at("q", 9), at("k", order[0]))]
+    page.browser.evaluate("(() => { const s = document.getElementById('neuron-order'); s.value = 'product'; s.dispatchEvent(new Event('change')); })()")
+    page.browser.settle()
+    x, y = page.browser.middle("#neuron tbody tr:first-child td:nth-child(3) canvas")
+    width = page.browser.evaluate("document.querySelector('#neuron canvas').clientWidth")
+    page.browser.hover(x - width / 2 + 1, y)
+    largest = max(range(dim), key=lambda c: abs(products[c]))
+    check("channels by contribution", page.text("#tooltip") == f"q × k, channel {largest} {products[largest]:.3f}", page.text("#tooltip"))
+
+
+def test_real_kinds(page):
+    page.open("#layer=3&head=1&query=9&key=2&kind=score")
+    page.check("a score", abs(readout(page) - 3.9) < 0.01, readout(page))
+    page.check("signed colors", page.texts("#ticks span")[1] == "0")
+    page.browser.press("m")
+    page.check("m goes on", page.fragment()["kind"] == "value", page.fragment())
+
+
+def test_long_head(page):
+    """4096 tokens: small, right, and smooth."""
+    check, said, (q, k) = page.check, write_long.said, write_long.given
+    size = page.path.stat().st_size
+    check("a head of 4096 tokens is under 3 MB", size < 3e6, size)
+    # A score is off by at most the rounding of both factors, 2^-11 each: weights by exp of twice that.
+    bound = max(sum(abs(a) * m for a, m in zip(q[i * DIM:(i + 1) * DIM], [max(abs(k[j * DIM + c]) for j in range(0, LONG, 16)) for c in range(DIM)]))
+                for i in range(0, LONG, 256)) / math.sqrt(DIM) * (2 ** -10 + 2 ** -22)
+    check("the difference from the file is said, and within its bound", 0 < said["largest_difference"] <= math.exp(2 * bound) - 1, said)
+    page.open("#layer=0&head=0")
+    draw = random.Random(6)
+    rows = [draw.randrange(LONG) for _ in range(10)]
+    cells = [(row, draw.randrange(LONG)) for row in rows for _ in range(CELLS // 10)]
+    rounded_q, rounded_k = write_long.rounded
+    chosen = [x for row in rows for x in rounded_q[row * DIM:(row + 1) * DIM]]
+    keys = ("F32", (1, LONG, DIM), rounded_k)
+    tensor_file.write(HERE / "rows.safetensors", {"q": ("F32", (1, 10, DIM), chosen), "k": keys, "v": keys})
+    expected, found = weights_of(HERE / "rows.safetensors")[2], []
+    for n, (row, key) in enumerate(cells):
+        go(page, f"layer=0&head=0&query={row}&key={key}")
+        found.append(readout(page) / expected[n // 10 * LONG + key] - 1)
+    page.check("of which some are small", min(expected) < 1e-6)
+    # lse as f32 is off by 2^-24 of at most 16, and attn run by as much.
+    check("100 random weights are those of attn run", len(found) == CELLS and 0 < max(map(abs, found)) <= 4 * 16 * 2 ** -24, max(map(abs, found)))
+
+
+def test_long_pans(page):
+    page.open("#layer=0&head=0")
+    page.browser.press(*"++++++")
+    frames = page.browser.evaluate("""(async () => {
+        const box = document.querySelector('.map-box'), times = [], frame = () => new Promise(done => requestAnimationFrame(done));
+        for (let n = 0; n < 20; n++) {
+            const start = performance.now();
+            box.scrollBy(97, 61);
+            await frame(); await frame();
+            times.push((performance.now() - start) / 2);
+        }
+        return times.sort((a, b) => a - b); })()""")
+    page.check("the median frame of 20 pans takes less than 50 ms", frames[10] < 50, frames)
+    page.browser.send("HeapProfiler.collectGarbage")
+    heap = page.browser.send("Runtime.getHeapUsage")
+    used = heap["usedSize"] + heap.get("backingStorageSize", 0)
+    page.check("the heap stays below 300 MB", used < 300e6, heap)
+    page.browser.evaluate("new Promise(done => setTimeout(done, 1500))")
+    page.check("the small map shows the part that is in view", page.browser.evaluate(
+        "(() => { const v = document.querySelector('.map-view'), b = document.querySelector('.map-box'), m = document.querySelector('.minimap canvas');"
+        " return Math.abs(v.offsetWidth / m.clientWidth - b.clientWidth / b.scrollWidth) < 0.03 && v.offsetLeft > 0; })()"))
+
+
+def test_many_heads(page):
+    """72 heads of 512 tokens: 16 MiB, and quick."""
+    check = page.check
+    check("72 heads of 512 tokens are at most 16 MiB", page.path.stat().st_size <= 16 << 20, page.path.stat().st_size)
+    watch = """(() => { const look = () => { const all = [...document.querySelectorAll('.thumbnail canvas')].filter(c => c.getBoundingClientRect().top < innerHeight);
+        if (all.length && all.every(c => c.width !== 300)) { window.drawn = performance.now() - performance.getEntriesByType('navigation')[0].domInteractive; return; }
+        requestAnimationFrame(look); }; requestAnimationFrame(look); })()"""
+    page.browser.send("Page.addScriptToEvaluateOnNewDocument", source=watch)
+    times = []
+    for _ in range(3): # another process may have the processor
+        page.open()
+        times.append(page.browser.evaluate("window.drawn ?? Infinity"))
+    check("small maps are there within 500 ms of the page's last byte", min(times) < 500, times)
+    open_one = """(async () => { const start = performance.now(), frame = () => new Promise(done => requestAnimationFrame(done));
+        document.querySelectorAll('.thumbnail')[%d].click();
+        const canvas = document.querySelector('.map-box canvas'), small = new OffscreenCanvas(64, 64).getContext('2d', {willReadFrequently: true}),
+            state = () => { small.drawImage(canvas, 0, 0, 64, 64); return small.getImageData(0, 0, 64, 64).data.join(); };
+        let last = state(), since = performance.now();
+        for (let n = 0; n < 12; n++) { await frame(); const now = state(); if (now !== last) { last = now; since = performance.now(); n = 0; } }
+        document.getElementById('back').click(); return since - start; })()"""
+    times = [page.browser.evaluate(open_one % n) for n in range(3, 72, 7)]
+    check("a head is drawn within 150 ms", min(times) < 150, times)
+
+
+# ---- roles
+
+
+def test_roles_planted(page):
+    """Planted heads rank first with what was planted, and a uniform one has the baseline."""
+    check = page.check
+    page.open("#tab=roles")
+    lines = {line[0]: line[1] for line in table(page, ".role-heads")}
+    for head, role in enumerate(("previous", "duplicate", "induction")):
+        best = re.match(r"L0 H(\d+) (\d\.\d\d)", lines[role])
+        check(f"the planted head is first in {role}", best and int(best.group(1)) == head and float(best.group(2)) >= 0.95, lines[role])
+        check("and says so below its map", role in page.texts(".thumbnail .caption")[head], page.texts(".thumbnail .caption"))
+    page.open("#layer=0&head=3&tab=roles")
+    for name, score, uniform, rows in table(page, "#roles tbody tr"):
+        check(f"a uniform head has the baseline of {name}", score == uniform or abs(float(score) - float(uniform)) <= 0.0011, (score, uniform, rows))
+    page.open("#sort=induction")
+    check("sorted by a role", page.texts(".thumbnail .caption")[0].startswith("L0 H2 0.95") or page.texts(".thumbnail .caption")[0].startswith("L0 H2 0.9"),
+          page.texts(".thumbnail .caption"))
+    page.open("#filter=duplicate")
+    check("filtered by a role", page.count(".thumbnail") == 1)
+    page.open()
+    page.browser.press("r")
+    check("r sorts by entropy: the uniform head is last", page.texts(".thumbnail .caption")[-1] == "L0 H3 1.00", page.texts(".thumbnail .caption"))
+
+
+# ---- comparing
+
+
+def test_real_itself(page):
+    """A against itself is 0 everywhere."""
+    check = page.check
+    page.open("#layer=2&head=3&query=4&tab=compare&b=0&kind=difference")
+    page.browser.evaluate("new Promise(done => setTimeout(done, 300))")
+    check("all differences of the row", page.count(".compare-line") == 14 and {line[3] for line in table(page, ".compare-line")} == {"0.000"}, table(page, ".compare-line"))
+    check("all heads", set(page.texts("#distances .number")) == {"0.000"}, page.texts("#distances .number"))
+    page.open("#layer=2&head=3&b=0&kind=difference")
+    check("the map", len({tuple(color) for color in page.pixels(".map-box canvas", 14, 14)}) == 1)
+
+
+def test_pair_files(page):
+    """Two files: equal tokens are paired, the other one is hatched, and distances are those computed here."""
+    check, tokens = page.check, write_pair.tokens
+    page.open()
+    check("both files are named", len(page.texts("#sources .source")) == 2)
+    check("and both are sequences", page.count("#sequence option") == 2)
+    page.open("#layer=3&head=1&query=9&tab=compare&kind=difference")
+    page.browser.evaluate("new Promise(done => setTimeout(done, 500))")
+    a, b = weights_of(OPTIONS.data)[2], weights_of(HERE / "without.safetensors")[2]
+    row = lambda weights, length, head, i: weights[(head * length + i) * length:(head * length + i + 1) * length]
+    other = lambda i: i if i < 5 else i - 1
+    left, right = row(a, 14, 37, 9), row(b, 13, 37, 8)
+    expected = {j: left[j] - right[other(j)] for j in range(14) if j != 5}
+    shown = {line[0]: [float(x) for x in line[1:]] for line in table(page, ".compare-line")}
+    check("keys that differ most come first", [line[0] for line in table(page, ".compare-line")][:3] == [tokens[j] for j in sorted(expected, key=lambda j: -abs(expected[j]))][:3])
+    check("A, B and A - B of a key", all(near(x, y) for x, y in zip(shown["animal"], (left[2], right[2], expected[2]))), shown["animal"])
+    check("a token without a partner is not among them", tokens[5] not in shown and len(shown) <= 13)
+
+    def distance(head):
+        total = 0
+        for i in range(14):
+            if i == 5:
+                continue
+            p, r = row(a, 14, head, i), row(b, 13, head, other(i))
+            total += (p[5] + sum(abs(p[j] - r[other(j)]) for j in range(14) if j != 5)) / 2
+        return total / 13
+    distances = sorted(((distance(head), head) for head in range(72)), reverse=True)
+    names = [f"L{head // 12} H{head % 12}" for _, head in distances]
+    check("heads by distance", page.texts("#distances .bar-key") == names[:12], page.texts("#distances .bar-key"))
+    check("their distances", all(near(float(x), y) for x, (y, _) in zip(page.texts("#distances .number"), distances)))
+    check("and that of this head", near(float(page.text("#distance b")), distance(37)))
+    page.open("#layer=3&head=1&query=5&tab=compare")
+    check("a row without a partner says so", "no partner" in page.text("#sheet"))
+    page.browser.press("x")
+    check("x swaps", page.fragment()["sequence"] == "1" and len(page.texts(".chip")) == 13 and page.fragment()["b"] == "0", page.fragment())
+    page.browser.press("c")
+    check("c makes the head B", page.fragment()["b"] == "1.3.1", page.fragment())
+    page.browser.click("#next")
+    check("which stays while A goes on", page.text("#heading") == "Layer 3, head 2" and page.fragment()["b"] == "1.3.1")
+    page.open("#sort=difference")
+    page.browser.evaluate("new Promise(done => setTimeout(done, 500))")
+    check("sorted by difference", page.texts(".thumbnail .caption")[0] == f"{names[0]} {distances[0][0]:.2f}", page.texts(".thumbnail .caption")[:2])
+
+
+# ---- files
+
+
+def test_real_export(page):
+    check = page.check
+    page.open("#layer=3&head=1")
+    _, _, weights = tensor_file.read(OPTIONS.data)[0]["weights"]
+    head = weights[37 * 196:38 * 196]
+    text = saved(page, "svg").decode()
+    drawn = xml.dom.minidom.parseString(text)
+    cells = [node for node in drawn.getElementsByTagName("rect") if node.getAttribute("class") == "cell"]
+    labels = [node for node in drawn.getElementsByTagName("text") if node.getAttribute("class") in ("query", "key")]
+    check("SVG: a rectangle for each weight, a text for each token", (len(cells), len(labels)) == (196, 28))
+    check("SVG: its name", page.browser.evaluate("window.savedName") == "layer3-head1.svg")
+    attn("view", OPTIONS.data, f"--export={HERE / 'head.svg'}", "--layer=3", "--head=1")
+    command = [node for node in xml.dom.minidom.parse(str(HERE / "head.svg")).getElementsByTagName("rect") if node.getAttribute("class") == "cell"]
+    colors = lambda nodes: [re.findall(r"\d+", n.getAttribute("fill")) if "rgb" in n.getAttribute("fill") else
+                            [str(int(n.getAttribute("fill")[k:k + 2], 16)) for k in (1, 3, 5)] for n in nodes]
+    check("SVG: --export draws the same cells", colors(cells) == colors(command) and len(set(map(tuple, colors(cells)))) > 20)
+    rows = saved(page, "csv").decode().strip().split("\n")
+    check("CSV: a line for each query", len(rows) == 15 and rows[0].count(",") == 14)
+    numbers = [float(x) for row in rows[1:] for x in row.rsplit(",", 14)[1:]]
+    check("CSV: all weights", max(abs(x - y) for x, y in zip(numbers, head)) < 1e-6)
+    array = saved(page, "npy")
+    length = struct.unpack("<H", array[8:10])[0]
+    check(".npy: its header", array[:8] == b"\x93NUMPY\x01\x00" and (10 + length) % 64 == 0 and b"'shape': (14, 14)" in array and b"'<f4'" in array)
+    check(".npy: all weights", max(abs(x - y) for x, y in zip(struct.unpack("<196f", array[10 + length:]), head)) < 1e-6)
+    check("PNG", saved(page, "png")[:8] == b"\x89PNG\r\n\x1a\n")
+    page.browser.press("Escape")
+    page.open()
+    drawn = xml.dom.minidom.parseString(saved(page, "svg").decode())
+    check("SVG of all heads", len(drawn.getElementsByTagName("image")) == 1)
+    rows = saved(page, "csv").decode().strip().split("\n")
+    check("CSV of all heads", len(rows) == 73 and rows[0].startswith("layer,head,largest,entropy"))
+
+
+def test_many_export(page):
+    page.open("#layer=1&head=2")
+    drawn = xml.dom.minidom.parseString(saved(page, "svg").decode())
+    image = drawn.getElementsByTagName("image")
+    page.check("beyond 64 x 64 the SVG has a picture inside", len(image) == 1 and image[0].getAttribute("href").startswith("data:image/png;base64,"))
+    page.check("and no rectangles but the paper", len(drawn.getElementsByTagName("rect")) == 1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--attn", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--only", default="")
+    parser.parse_args(namespace=OPTIONS)
+
+    def write(kind, path):
+        return globals()[f"write_{kind}"](path) is not None
+
+    with FOLDER:
+        return run_all([value for name, value in globals().items() if name.startswith("test_")], write, OPTIONS.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
