@@ -215,6 +215,23 @@ def test_real_neuron(page):
     check("channels by contribution", page.text("#tooltip") == f"q × k, channel {largest} {products[largest]:.3f}", page.text("#tooltip"))
 
 
+def test_real_rollout(page):
+    """What reaches a token through all layers so far."""
+    weights, n = tensor_file.read(OPTIONS.data)[0]["weights"][2], 14
+    reached = [[float(i == j) for j in range(n)] for i in range(n)]
+    page.open("#query=9")
+    page.browser.evaluate("new Promise(done => setTimeout(done, 300))")
+    tokens = page.texts(".chip")
+    for layer in range(6):
+        mean = [[sum(weights[((layer * 12 + h) * n + i) * n + j] for h in range(12)) / 12 for j in range(n)] for i in range(n)]
+        reached = [[sum((mean[i][j] + (i == j)) / 2 * reached[j][c] for j in range(n)) for c in range(n)] for i in range(n)]
+        best = max(range(n), key=lambda j: reached[9][j])
+        page.browser.hover(*page.browser.middle(f"[data-layer='{layer}'] canvas"))
+        page.check(f"rollout up to layer {layer}", page.text("#tooltip") == f"Rollout up to layer {layer}it → {tokens[best]} {reached[9][best]:.3f}", page.text("#tooltip"))
+    light = page.lightness("[data-layer='5'] canvas", n, n)
+    page.check("its picture", light[9 * n + best] < min(light[9 * n + j] for j in range(n) if j != best))
+
+
 def test_real_kinds(page):
     page.open("#layer=3&head=1&query=9&key=2&kind=score")
     page.check("a score", abs(readout(page) - 3.9) < 0.01, readout(page))

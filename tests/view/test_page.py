@@ -40,7 +40,7 @@ def test_small_grid(page):
     check("title", page.text("h1") == "A small page" and "A small page" in page.browser.evaluate("document.title"))
     check("source, facts and attribution", page.texts("#sources .source") == ["made by view_fixture"] and page.text("#attribution") == "nobody's data"
           and page.texts("#facts dd") == ["none <at all>", "[layer, head, query, key]"])
-    check("headings of rows and columns", page.texts("[role=columnheader]") == ["", "0", "1", "2"] and page.texts("[role=rowheader]") == ["0", "1"])
+    check("headings of rows and columns", page.texts("[role=columnheader]") == ["", "0", "1", "2", "rollout"] and page.texts("[role=rowheader]") == ["0", "1"])
     check("tokens", page.texts(".chip") == CAT)
     check("states that it is not an explanation", "diagnostic, not an explanation" in page.text("footer"))
     for n, (layer, head) in enumerate((l, h) for l in range(2) for h in range(3)):

@@ -124,7 +124,7 @@ const distancesReady = () => distances.key !== null && distances.done === distan
 
 function placeName(sequence, layer, head) {
   const where = `layer ${about.layers[layer]}, head ${about.heads[head]}`;
-  return sequences.length > 1 ? `${where} of ${sequenceName(sequence)}` : where;
+  return sequences.length > 1 ? `sequence ${sequence}, ${where}` : where;
 }
 
 function pinHead() {

@@ -95,14 +95,17 @@ function arrangeGrid() {
 }
 
 function placedTable() {
+  const last = hasRollout(state.sequence);
   const cellsOf = (layer) => grid.thumbnails.slice(layer * headCount, (layer + 1) * headCount).map(({ cell }) => cell);
   const rows = about.layers.map((number, layer) => el('div', { role: 'row' },
-    el('div', { role: 'rowheader', 'aria-label': `Layer ${number}` }, String(number)), ...cellsOf(layer)));
+    el('div', { role: 'rowheader', 'aria-label': `Layer ${number}` }, String(number)), ...cellsOf(layer),
+    ...(last ? [rolloutCell(layer)] : [])));
   const headings = about.heads.map((number) => el('div', { role: 'columnheader', 'aria-label': `Head ${number}` }, String(number)));
+  if (last) headings.push(el('div', { role: 'columnheader', title: 'Attention rollout: what reaches a token through all layers so far' }, 'rollout'));
   const corner = el('div', { role: 'columnheader', class: 'corner', 'aria-label': 'Layer' });
   const table = el('div', { role: 'grid', class: 'multiples', 'aria-label': 'All heads: layers as rows, heads as columns' },
                    el('div', { role: 'row' }, corner, ...headings), ...rows);
-  table.style.gridTemplateColumns = `max-content repeat(${headCount}, max-content)`;
+  table.style.gridTemplateColumns = `max-content repeat(${headCount + last}, max-content)`;
   return table;
 }
 
@@ -144,8 +147,8 @@ function describeThumbnail(event, { layer, head }) {
 function thumbnailSize() {
   const { lenQ, lenK } = sequences[state.sequence];
   const gap = isNarrow() ? 2 : THUMBNAIL.gap, smallest = isNarrow() ? THUMBNAIL.smallestNarrow : THUMBNAIL.smallest;
-  const columns = grid.place ? headCount : Math.min(12, grid.shown.length);
-  const room = Math.floor((byId('grid').clientWidth - (grid.place ? THUMBNAIL.margin : 8)) / columns) - gap;
+  const last = grid.place && hasRollout(state.sequence), columns = grid.place ? headCount + last : Math.min(12, grid.shown.length);
+  const room = Math.floor((byId('grid').clientWidth - (grid.place ? THUMBNAIL.margin + 8 * last : 8)) / columns) - gap;
   const side = Math.min(THUMBNAIL.largest, Math.max(grid.place ? smallest : 64, room)) - 2;
   const ratio = Math.min(2, Math.max(0.5, lenQ / lenK));
   const fit = (length, cells) => {
@@ -175,6 +178,8 @@ function renderGrid() {
     thumbnail.stale = true;
     if (thumbnail.seen) drawOne(thumbnail);
   }
+  wantRollout();
+  if (grid.place) drawRollouts();
 }
 
 function focusThumbnail(layer, head) {
