@@ -61,7 +61,7 @@ def view(
 
     Returns a Page: the last value of a cell of a notebook, or `.save("page.html")`.  Its heading counts the rows that are no weights of
     a softmax, if there are any: with NaN or infinities, numbers below 0, or a sum that is neither 1 nor 0.  Weights are held as 32-bit floats up to
-    2 million of them, then in 16 bits; 48 million is the limit.
+    2 million of them, then in 16 bits; 48 million is the limit.  Of a file with q and k the page holds these, and computes weights itself.
 
     Raises ValueError for shapes that do not fit, more tokens than rows, and a choice of heads or layers that do not exist; NotImplementedError for
     more weights than a page can hold; FileNotFoundError where the package was built without the command attn.

@@ -55,7 +55,7 @@ def test_what_no_softmax_gives_is_said():
     w[0, 0, 1], w[1, 2, 3], w[1, 3] = np.nan, -0.1, 0.5
     assert "the weights that are in it; 1 of 10 rows has numbers that are not finite, 1 has numbers below 0, 1 sums neither to 1 nor to 0" in libattn.view(w).html
     assert "2 of 2 rows have numbers that are not finite" in libattn.view(np.full((2, 3), np.nan), np.ones((4, 3))).html
-    assert "rows" not in re.search('"source":"(.*?)"', libattn.view(weights(2, 5, 5)).html)[1]
+    assert "rows" not in re.search(r'"sources":\["(.*?)"', libattn.view(weights(2, 5, 5)).html)[1]
 
 
 def test_a_list_is_layers_and_lists_of_tokens_are_a_batch():
