@@ -79,6 +79,10 @@ def write_real(path):
     return view(path, OPTIONS.data)
 
 
+def write_flooded(path):
+    return view(path, OPTIONS.data, f"--with={pathlib.Path(OPTIONS.data).with_name('animal_street_flooded.safetensors')}")
+
+
 def write_pair(path):
     """The sentence, and the same without its sixth token, whose queries are twice as large."""
     tensors, metadata = tensor_file.read(OPTIONS.data)
@@ -394,6 +398,15 @@ def test_pair_files(page):
     page.open("#sort=difference")
     page.browser.evaluate("new Promise(done => setTimeout(done, 500))")
     check("sorted by difference", page.texts(".thumbnail .caption")[0] == f"{names[0]} {distances[0][0]:.2f}", page.texts(".thumbnail .caption")[:2])
+
+
+def test_flooded_pair(page):
+    """What docs/page.md says of the pair of sentences."""
+    page.open("#layer=3&head=1&query=9&tab=compare")
+    lines = {line[0]: line[1:] for line in table(page, ".compare-line")}
+    page.check("it looks less at the animal", lines["animal"] == ["0.687", "0.330", "+0.357"], lines)
+    page.check("and not at the street instead", lines["street"] == ["0.049", "0.056", "-0.008"], lines)
+    page.check("tired has no partner", "tired" not in lines)
 
 
 # ---- files

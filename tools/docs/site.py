@@ -32,6 +32,8 @@ PARTS = {
 STREET = "examples/data/animal_street.safetensors"
 EXPLORER = [
     ("sentence", "72 heads of a real model on one sentence", [STREET]),
+    ("pair", "the sentence, and how it changes when the street is flooded", [STREET, "--with=examples/data/animal_street_flooded.safetensors"]),
+    ("repeated", "random words said twice: heads by their roles", ["examples/data/repeated_words.safetensors"]),
     ("causal", "the same heads, each token seeing those before it", [STREET, "--causal"]),
     ("distance", "tokens with a table by distance", ["examples/data/drawn_relative.safetensors", "--rel=shaw/6"]),
 ]
