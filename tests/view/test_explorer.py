@@ -219,6 +219,20 @@ def test_real_neuron(page):
     check("channels by contribution", page.text("#tooltip") == f"q × k, channel {largest} {products[largest]:.3f}", page.text("#tooltip"))
 
 
+def test_real_margins(page):
+    """What keys receive, and how far rows spread."""
+    head = tensor_file.read(OPTIONS.data)[0]["weights"][2][37 * 196:38 * 196]
+    page.open("#layer=3&head=1")
+    box = page.browser.evaluate("(() => { const r = document.querySelector('.map-extent').getBoundingClientRect(); return [r.left, r.top, r.width / 14]; })()")
+    for j in (0, 2, 13):
+        page.browser.hover(box[0] + (j + 0.5) * box[2], box[1] - 20)
+        page.check(f"received by key {j}", near(float(page.text("#tooltip b")), sum(head[i * 14 + j] for i in range(14)) / 14), page.text("#tooltip"))
+    for i in (0, 5, 9):
+        page.browser.hover(box[0] + 14 * box[2] + 20, box[1] + (i + 0.5) * box[2])
+        entropy = -sum(p * math.log(p) for p in head[i * 14:(i + 1) * 14]) / math.log(14)
+        page.check(f"entropy of row {i}", near(float(page.text("#tooltip b")), entropy), page.text("#tooltip"))
+
+
 def test_real_rollout(page):
     """What reaches a token through all layers so far."""
     weights, n = tensor_file.read(OPTIONS.data)[0]["weights"][2], 14

@@ -4,6 +4,8 @@
  */
 #include "test.h"
 
+#include <math.h>
+
 #include "encode.h"
 #include "page.h"
 
@@ -63,6 +65,69 @@ static void rejects_too_much(void **state)
     rejects(
         data, ATTN_ERR_UNSUPPORTED,
         "9223372036854775807 layers x 2 heads are too many for a page (at most 16384 heads in all): choose fewer layers or heads");
+}
+
+/* ---- what is known of a head before any weight is computed ---- */
+
+enum { QUERIES = 201, KEYS = 130 };
+
+static void check_level(const view_level *level, const float *weights)
+{
+    assert_int_equal(level->rows, SUMMARY_SMALL);
+    assert_int_equal(level->columns, SUMMARY_SMALL);
+    for (int64_t y = 0; y < level->rows; y++)
+        for (int64_t x = 0; x < level->columns; x++) {
+            float most = -INFINITY;
+            double sum = 0;
+            int64_t count = 0;
+            for (int64_t i = y * QUERIES / level->rows; i < (y + 1) * QUERIES / level->rows; i++)
+                for (int64_t j = x * KEYS / level->columns; j < (x + 1) * KEYS / level->columns; j++, count++) {
+                    most = weights[i * KEYS + j] > most || isnan(weights[i * KEYS + j]) ? weights[i * KEYS + j] : most;
+                    sum += (double)weights[i * KEYS + j];
+                }
+            const float mean = level->mean[y * level->columns + x];
+            if (isnan(sum)) {
+                assert_true(isnan(level->most[y * level->columns + x]) && isnan(mean));
+                continue;
+            }
+            assert_true(level->most[y * level->columns + x] == most);
+            assert_true(fabs((double)mean - sum / (double)count) <= 0x1p-22 * sum); /* sums of 12 floats at most */
+        }
+}
+
+static void summarises(void **state)
+{
+    (void)state;
+    float *weights = calloc(QUERIES * KEYS, sizeof *weights);
+    uint8_t visible[KEYS];
+    view_summary s;
+    assert_non_null(weights);
+    summary_begin(&s, QUERIES, KEYS);
+    assert_int_equal(s.large.rows, 0);
+    for (int64_t i = 0; i < QUERIES; i++) { /* row i: uniform over its first 1 + i % 7 keys, of which 10 are visible */
+        for (int64_t j = 0; j <= i % 7; j++) weights[i * KEYS + j] = 1 / (float)(1 + i % 7);
+        for (int64_t j = 0; j < KEYS; j++) visible[j] = j < 10;
+        if (i == 7) weights[7 * KEYS + 120] = NAN;
+        summary_add(&s, i, weights + i * KEYS, i % 2 ? visible : NULL);
+    }
+    summary_end(&s);
+    assert_true(s.largest == 1);
+    check_level(&s.small, weights);
+    assert_true(isnan(s.spread[7]) && isnan(s.spread[14]) && !isnan(s.spread[21])); /* NaN; one key; one of ten */
+    for (int64_t i = 1; i < QUERIES; i++) {
+        const double seen = i % 2 ? 10 : (double)(1 + i % 7);
+        if (seen > 1 && i != 7) assert_true(fabs((double)s.spread[i] - log((double)(1 + i % 7)) / log(seen)) <= 0x1p-22);
+    }
+    double first = 0;
+    for (int64_t i = 0; i < QUERIES; i++) first += (double)weights[i * KEYS];
+    assert_true(fabs((double)s.received[0] - first / QUERIES) <= 0x1p-24);
+    assert_true(isnan(s.received[120]) && s.received[121] == 0);
+    summary_free(&s);
+    summary_begin(&s, 1, SUMMARY_LONG + SUMMARY_PLAIN);
+    assert_true(s.large.rows == 1 && s.large.columns == SUMMARY_LARGE && s.small.columns == SUMMARY_SMALL);
+    summary_end(&s);
+    summary_free(&s);
+    free(weights);
 }
 
 /* After memory has run out nothing is added, and the page is not reported as complete. */
@@ -183,13 +248,9 @@ int main(void)
     for (int64_t i = 0; i < 4; i++) summary_add(&summary, i, ones + i * 4, NULL);
     summary_end(&summary);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rejects_with_reason),
-        cmocka_unit_test(rejects_too_much),
-        cmocka_unit_test(escapes_text),
-        cmocka_unit_test(says_that_memory_is_out),
-        cmocka_unit_test(grows),
-        cmocka_unit_test(repeats_its_bytes),
-        cmocka_unit_test(encodes_little_endian),
+        cmocka_unit_test(rejects_with_reason), cmocka_unit_test(rejects_too_much),        cmocka_unit_test(escapes_text),
+        cmocka_unit_test(summarises),          cmocka_unit_test(says_that_memory_is_out), cmocka_unit_test(grows),
+        cmocka_unit_test(repeats_its_bytes),   cmocka_unit_test(encodes_little_endian),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     summary_free(&summary);

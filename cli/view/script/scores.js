@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * scores.js - weights of a head from its queries and keys, the same function as view/rule.c.  It knows numbers only and nothing
- * of the page, so that something faster may stand in for it: an object with these four methods.
+ * of the page, so that something faster may stand in for it: an object with these methods, and q and k for the tab Neuron.
  */
 const HIDDEN = -Infinity; /* in place of a number, of a pair that is not there: a key that a query does not see, a token without a partner */
 
