@@ -45,7 +45,7 @@ def test_weights():
     w = weights(2, 3, 5, 5)
     page = libattn.view(w, tokens=WORDS, title="A cat")
     assert holds(page, w) and '"cat"' in page.html and "A cat" in page.html and "the weights that are in it" in page.html
-    assert repr(page) == "Page(0.1 MB of HTML)"
+    assert repr(page) == "Page(0.2 MB of HTML)"
     for few in (w[0], w[0, 0]):
         assert holds(libattn.view(few), few)
 
