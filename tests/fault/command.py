@@ -35,8 +35,11 @@ INPUTS = {
     "weights.safetensors": ["weights:f32:2x40x40:0.025", "layers=[3]"],
     "layer.safetensors": ["x:f32:1x5x8", *(f"{name}_proj.weight:f32:8x8" for name in ("q", "k", "v", "out"))],
     "patterns.safetensors": ["patterns:f32:3x6"],
+    "part.safetensors": ["o:f32:2x5x4", "lse:f32:2x5"],
+    "two.safetensors": ["q:f32:3x4", "k:f32:5x4", "w:f32:2x4", "x:f32:3x4", "v:f32:5x4", "projection:f32:5x2"],
 }
-TEXTS = {"in.json": '{"q": [[1, 2], [3, 4]], "k": [[1, 0], [0, 1]], "v": [[1], [2]], "tokens": ["a", "b"]}', "tokens.txt": "the\nanimal\nwas\ntired\n.\n", "problems.txt": "fwd:f32:sq8:d4\n"}
+TEXTS = {"in.json": '{"q": [[1, 2], [3, 4]], "k": [[1, 0], [0, 1]], "v": [[1], [2]], "tokens": ["a", "b"]}', "tokens.txt": "the\nanimal\nwas\ntired\n.\n",
+         "problems.txt": "fwd:f32:sq8:d4\n", "book.txt": "the cat sat on the mat. " * 40}
 
 # name: (arguments, the input file that faults modify)
 COMMANDS = {
@@ -61,6 +64,14 @@ COMMANDS = {
     "bench": (["bench", "--problems=problems.txt", "--seconds=0.001", "--threads=1", "--csv=out.csv", "--quiet"], None),
     "hopfield": (["hopfield", "patterns.safetensors", "-o", "out.safetensors", "--json"], "patterns.safetensors"),
     "einsum": (["einsum", "bhqd,bhkd->bhqk"], None),
+    "hopfield classical": (["hopfield", "patterns.safetensors", "--classical", "--json"], "patterns.safetensors"),
+    "einsum files": (["einsum", "ia,ja->ij", "two.safetensors", "--tensors=q,k", "-o", "out.npy", "--json"], "two.safetensors"),
+    "linformer": (["run", "two.safetensors", "-o", "out.safetensors", "--linformer", "--json"], "two.safetensors"),
+    "merge": (["merge", "part.safetensors", "part.safetensors", "-o", "out.safetensors", "--json"], "part.safetensors"),
+    "metric": (["metric", "two.safetensors", "-o", "out.safetensors", "--json"], "two.safetensors"),
+    "position": (["position", "rotate", "two.safetensors", "-o", "out.safetensors", "--json"], "two.safetensors"),
+    "cost": (["cost", "fwd:f32:sq64:d64", "--json"], None),
+    "train": (["train", "text", "book.txt", "--steps=1", "-o", "out.safetensors", "--json"], "book.txt"),
     "info": (["info"], None),
     "explain": (["explain", "fwd:f32:sq64:d64", "--json"], None),
 }
