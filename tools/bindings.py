@@ -72,7 +72,8 @@ class Rust:
             return self.function(*found)
         const, base, stars, length = parsed(text)
         if base in self.i.callbacks and stars == 1:
-            return self.function("void", [unnamed(one) for one in split(self.i.callbacks[base])])
+            result, parameters = self.i.callbacks[base]
+            return self.function({"None": "void", "c_int": "int"}[result], [unnamed(one) for one in split(parameters)])
         plain = RUST.get(base, base)
         for level in range(stars):
             plain = f"*{'const' if const and level == 0 else 'mut'} {plain}"

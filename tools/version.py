@@ -28,6 +28,7 @@ PLACES = [
     ("include/attn/types.h", r"(?m)^#define ATTN_VERSION_MINOR (\d+)$", 1, "minor"),
     ("include/attn/types.h", r"(?m)^#define ATTN_VERSION_PATCH (\d+)$", 1, "patch"),
     ("CITATION.cff", rf"(?m)^version: ({VERSION})$", 1, "whole"),
+    ("javascript/package.json", rf'(?m)^  "version": "({VERSION})",$', 1, "whole"),
     ("docs/releasing.md", rf"\blibattn({ABI})\b", 2, "abi"),
     ("docs/releasing.md", rf"\bATTN_({ABI})\b", 1, "abi"),
     *((f"examples/{name}/CMakeLists.txt", rf"(?m)^find_package\(libattn ({ABI}) ", 1, "abi") for name in EXAMPLES),

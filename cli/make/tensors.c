@@ -4,7 +4,7 @@
 
 #include "cli/input/roles.h"
 #include "make.h"
-#include "testing/case/call.h"
+#include "testing/case/masks.h"
 #include "testing/text/failure.h"
 
 int make_leading(const problem_spec *spec)
@@ -83,6 +83,24 @@ static attn_status check_supported(const check_case *c, attn_error *error)
     return ATTN_OK;
 }
 
+static int is_written(const problem_spec *spec, int t)
+{
+    if (t == TENSOR(offset_q)) return spec->offset_kind != SPEC_OFFSET_VALUE; /* --offset=N */
+    if (!spec->sparse[0]) return 1;
+    if (t == TENSOR(mask)) return spec->mask; /* the rest is of --sparse */
+    return t != TENSOR(ranges) && t != TENSOR(block_starts) && t != TENSOR(block_index);
+}
+
+/* Hides in the mask what one by name beside it does, as in the tensors of `attn check`. */
+static attn_status hide(check_call *call, const check_case *c, attn_error *error)
+{
+    sparse_mask mask;
+    const attn_status status = sparse_make(&mask, &c->spec, error);
+    if (status == ATTN_OK) masks_hide(call, &mask);
+    sparse_free(&mask);
+    return status;
+}
+
 attn_status make_attention(attn_archive *archive, const check_case *c, attn_error *error)
 {
     check_call call;
@@ -91,10 +109,9 @@ attn_status make_attention(attn_archive *archive, const check_case *c, attn_erro
     if (status != ATTN_OK) return status;
     status = c->poison ? check_call_create(&call, c, error) : check_inputs_create(&call, c, &random, error);
     if (status != ATTN_OK) return status;
-    for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
-        const int given = t == TENSOR(offset_q) && c->spec.offset_kind == SPEC_OFFSET_VALUE; /* --offset=N */
-        if (call.in[t].base && !given) status = add(archive, &call, &c->spec, t, error);
-    }
+    if (c->spec.mask && !c->poison) status = hide(&call, c, error);
+    for (int t = 0; t < TENSORS && status == ATTN_OK; t++)
+        if (call.in[t].base && is_written(&c->spec, t)) status = add(archive, &call, &c->spec, t, error);
     check_call_destroy(&call);
     return status;
 }

@@ -63,7 +63,7 @@ def bash(commands):
     open("an.npz", "w").close()
     os.mkdir("anotherfolder")
     check("  but not where a value needs the =", complete(script, "attn", "run", "--causal", "an") == ["an.npz", "anotherfolder"])
-    check("instruction sets", complete(script, "attn", "info", "--isa=") == ["avx2", "avx512", "neon", "scalar"])
+    check("instruction sets", complete(script, "attn", "info", "--isa=") == ["avx2", "avx512", "neon", "scalar", "wasm128"])
     check("files", complete(script, "attn", "run", "an") == ["an.npz", "anotherfolder"])
     check("kinds of pictures", "entropy" in complete(script, "attn", "plot", "e"))
     check("masks", "longformer" in complete(script, "attn", "mask", "l"))

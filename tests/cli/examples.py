@@ -39,6 +39,8 @@ def make_files(command):
     tensors, metadata = tensor_file.read(DATA / "animal_street.safetensors")
     for name in ("IN", "sentence", "layer"):
         tensor_file.write(f"{name}.safetensors", {**tensors, "do": tensors["o"]}, **metadata)
+    for name, pair in (("tired", "animal_street"), ("flooded", "animal_street_flooded")):
+        shutil.copy(DATA / f"{pair}.safetensors", f"{name}.safetensors")
     for name in "qkv":
         write_npy(f"{name}.npy", "<f4", (2, 300, 8), struct.pack("<4800f", *floats(4800)[2]))
     for name in "ab":

@@ -121,7 +121,10 @@ static void assert_problem(const char *problem)
     assert_string_equal(attn_archive_get_metadata(in, "attn_problem"), problem);
     int64_t inputs = 0;
     for (int t = 0; t < TENSORS; t++) {
-        if (!call.in[t].base || (t == TENSOR(offset_q) && c.spec.offset_kind == SPEC_OFFSET_VALUE)) continue;
+        const int of_flag = (t == TENSOR(offset_q) && c.spec.offset_kind == SPEC_OFFSET_VALUE) ||
+                            (c.spec.sparse[0] && ((t == TENSOR(mask) && !c.spec.mask) || t == TENSOR(ranges) ||
+                                                  t == TENSOR(block_starts) || t == TENSOR(block_index)));
+        if (!call.in[t].base || of_flag) continue;
         assert_input(in, &call, &c, t, problem);
         inputs++;
     }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """`attn plot`: numbers of the file are at the right place in the picture, in the right colour; bad input is rejected with one line.
 
-Values are read back from positions through the ticks of the axes, as a person reads them.
+Values are read back from positions through the ticks of the axes, as a person reads them.  The
+file is long because each kind of picture has its checks, over the same few functions.
 """
 import json
 import math
