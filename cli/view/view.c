@@ -218,7 +218,12 @@ static void tell(const page *g, const view_settings *settings, size_t bytes)
     put_shown(stdout, settings->output);
     printf(" (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", (double)bytes / 1e6, first->layers,
            first->heads);
-    if (first->by_rows) printf("it computes weights from q and k: at most %.2g from those of the file\n", first->difference);
+    for (int f = 0; f < g->files; f++)
+        if (g->file[f].by_rows && g->file[f].difference > 0) {
+            printf("it computes weights from rounded q and k: those of ");
+            put_shown(stdout, g->file[f].input.path);
+            printf(" differ by at most %.2g\n", g->file[f].difference);
+        }
 }
 
 static attn_status check_outputs(const view_settings *settings, attn_error *error)

@@ -22,6 +22,7 @@ import xml.dom.minidom
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import tensor_file  # pylint: disable=wrong-import-position
+from on_terminal import on_terminal  # pylint: disable=wrong-import-position
 from harness import near, run_all  # pylint: disable=wrong-import-position
 
 OPTIONS = argparse.Namespace()
@@ -267,6 +268,9 @@ def test_long_head(page):
     bound = max(sum(abs(a) * m for a, m in zip(q[i * DIM:(i + 1) * DIM], [max(abs(k[j * DIM + c]) for j in range(0, LONG, 16)) for c in range(DIM)]))
                 for i in range(0, LONG, 256)) / math.sqrt(DIM) * (2 ** -10 + 2 ** -22)
     check("the difference from the file is said, and within its bound", 0 < said["largest_difference"] <= math.exp(2 * bound) - 1, said)
+    _, printed = on_terminal([OPTIONS.attn, "view", HERE / "long.safetensors", "-o", HERE / "again.html"])
+    check("and printed on a terminal", f"long.safetensors differ by at most {said['largest_difference']:.2g}\n".encode() in printed, printed[-200:])
+    check("with the same bytes again", (HERE / "again.html").read_bytes() == page.path.read_bytes())
     page.open("#layer=0&head=0")
     draw = random.Random(6)
     rows = [draw.randrange(LONG) for _ in range(10)]

@@ -131,13 +131,12 @@ function drawMargins() {
 
 function drawMinimap() {
   if (map.minibox.hidden) return;
-  const head = openHead(), { lenQ, lenK } = head, ratio = Math.min(1, MINIMAP.size / Math.max(lenQ, lenK));
+  const head = openHead(), { lenQ, lenK } = head;
   map.miniCache ??= {};
   drawThumbnail(map.mini, head, map.miniCache, Math.min(lenK, MINIMAP.size), Math.min(lenQ, MINIMAP.size), scaleTop(head), null, state.pool);
   const longer = Math.max(lenQ, lenK);
   map.mini.style.width = `${MINIMAP.size * lenK / longer}px`;
   map.mini.style.height = `${Math.max(20, MINIMAP.size * lenQ / longer)}px`;
-  map.miniRatio = ratio;
   moveView();
 }
 

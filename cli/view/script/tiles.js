@@ -6,7 +6,7 @@
 const TILE = { side: 256, atOnce: 12, step: 8, bytes: 64 << 20 }; /* atOnce, step: milliseconds */
 const SIGNED = new Set(['score', 'difference']);
 
-const tiles = { cache: new Cache(TILE.bytes), queue: [], running: false, scratch: new Float32Array(TILE.side * TILE.side), made: 0 };
+const tiles = { cache: new Cache(TILE.bytes), queue: [], running: false, scratch: new Float32Array(TILE.side * TILE.side) };
 
 /* Parts of factor x factor cells of a matrix.  Numbers that are not finite win; of signed numbers the one farthest from 0. */
 function poolCells(cells, rows, columns, factor, mode, signed) {
@@ -60,7 +60,6 @@ function makeTile(head, kind, ty, tx, factor) {
   const cells = tiles.scratch.subarray(0, (r1 - r0) * (c1 - c0)), tile = new Tile(r1 - r0, c1 - c0, factor, SIGNED.has(kind));
   head.fill(kind, r0, r1, c0, c1, cells);
   tile.keep(cells);
-  tiles.made++;
   return tiles.cache.set(tileKey(head, kind, ty, tx), tile, Math.ceil(4 * cells.length * (factor === 1 ? 1.7 : 2.7 / factor ** 2)));
 }
 
