@@ -61,7 +61,7 @@ static void make_ramp(rgb ramp[STEPS])
     }
     for (int n = 0; n < STEPS; n++) {
         const double x = (double)n / (STEPS - 1) * (STOPS - 1);
-        const int i = x < STOPS - 1 ? (int)x : STOPS - 2;
+        const int i = n < STEPS - 1 ? n * (STOPS - 1) / (STEPS - 1) : STOPS - 2;
         double mixed[3];
         for (int c = 0; c < 3; c++) mixed[c] = lab[i][c] + (lab[i + 1][c] - lab[i][c]) * (x - i);
         ramp[n] = from_lab(mixed);
