@@ -185,6 +185,67 @@ def test_mechanism_weights(page):
     check("all weights are those of attn run", 0 < worst <= 10 * 2 ** -23, worst)
 
 
+def ragged(lengths, heads, dim, seed):
+    """q, k and v of packed sequences: [head, token of all of them, channel]."""
+    draw, tokens = random.Random(seed), sum(lengths)
+    starts = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+    tensors = {name: ("F32", (heads, tokens, dim), [draw.uniform(-2, 2) for _ in range(tokens * heads * dim)]) for name in "qkv"}
+    return {**tensors, **{f"cu_seqlens_{side}": ("I64", (len(starts),), starts) for side in ("q", "kv")}}
+
+
+def plain(batch, heads_q, heads_kv, len_q, len_kv, dim, seed, **more):
+    draw = random.Random(seed)
+    tensor = lambda heads, length: ("F32", (batch, heads, length, dim), [draw.uniform(-2, 2) for _ in range(batch * heads * length * dim)])
+    return {"q": tensor(heads_q, len_q), "k": tensor(heads_kv, len_kv), "v": tensor(heads_kv, len_kv), **more}
+
+
+# Tensors, and flags: each is computed by the page.
+RULES = {
+    "grouped heads": (plain(2, 4, 2, 6, 6, 5, 11), ["--causal"]),
+    "more keys than queries": (plain(2, 2, 2, 4, 9, 8, 12), ["--causal=bottom-right"]),
+    "an offset": (plain(2, 2, 2, 4, 9, 8, 13, offset=("I64", (2,), [3, 3])), ["--causal"]),
+    "lengths": (plain(2, 2, 1, 6, 6, 8, 14, lengths_kv=("I64", (2,), [4, 4])), ["--window=2,1"]),
+    "chunks": (plain(1, 2, 2, 9, 9, 8, 15), ["--chunk=4", "--causal"]),
+    "dilation and global tokens": (plain(1, 2, 2, 12, 12, 8, 16), ["--sparse=longformer/2/1"]),
+    "scales of heads": (plain(1, 2, 2, 6, 6, 8, 17, scale=("F32", (2,), [0.1, 0.9])), []),
+    "slopes": (plain(1, 2, 2, 6, 8, 8, 18), ["--alibi", "--causal=bottom-right"]),
+    "rotated": (plain(1, 2, 2, 6, 6, 8, 19), ["--rope", "--scale=0.7"]),
+    "softmax-one": (plain(1, 2, 2, 6, 6, 8, 20), ["--normaliser=softmax-one", "--softcap=2"]),
+    "layout": ({name: (d, (2, 6, 4, 8), x) for name, (d, _, x) in plain(2, 4, 4, 6, 6, 8, 21).items()}, ["--layout=bshd"]),
+    "doubles": ({name: ("F64", shape, x) for name, (_, shape, x) in plain(1, 2, 2, 6, 6, 8, 22).items()}, ["--causal"]),
+}
+
+
+def test_mechanism_rules(page):
+    """What a page computes by each rule is what attn run computes; a second layer, its last head, some queries."""
+    for name, (tensors, flags) in RULES.items():
+        path, target = HERE / "rule.safetensors", HERE / "rule.html"
+        tensor_file.write(path, tensors)
+        _, shape, weights = weights_of(path, *flags)
+        layers, heads, rows, columns = shape
+        said = view(target, path, *flags, f"--layer={layers - 1}", f"--head={heads - 1}", f"--queries=1-{rows - 1}")
+        page.check(f"{name}: the page computes it", said and said["holds"] == "q k", said)
+        page.browser.open(target.as_uri())
+        worst, numbers = 0, []
+        for query in range(1, rows):
+            for key in range(query % 2, columns, 2):
+                if key < page.browser.evaluate("JSON.parse(document.getElementById('attn-about').textContent).sequences[0].lenK"):
+                    go(page, f"layer={layers - 1}&head={heads - 1}&query={query}&key={key}")
+                    expected = weights[(((layers - 1) * heads + heads - 1) * rows + query) * columns + key]
+                    worst = max(worst, abs(readout(page) - expected))
+                    numbers.append(expected)
+        page.check(f"{name}: its weights", worst <= 10 * 2 ** -23 and max(numbers) > 0.05, worst)
+    path, target = HERE / "packed.safetensors", HERE / "packed.html"
+    tensor_file.write(path, ragged([5, 3, 7], 2, 8, 23))
+    said = view(target, path, "--causal")
+    page.check("packed sequences are sequences", said and said["entries"] == 3 and said["holds"] == "q k", said)
+    page.browser.open(target.as_uri() + "#sequence=1&layer=0&head=1&query=2&key=1")
+    tensor_file.write(path, {name: (d, (1, 3, 8), x[(15 + 5) * 8:(15 + 8) * 8]) for name, (d, _, x) in ragged([5, 3, 7], 2, 8, 23).items() if name in "qkv"})
+    _, _, weights = weights_of(path, "--causal")
+    page.check("each with its weights", abs(readout(page) - weights[2 * 3 + 1]) <= 10 * 2 ** -23, (readout(page), weights))
+    page.browser.requests.clear()
+
+
 def test_mechanism_values(page):
     """The map of weights times the length of values."""
     _, (_, rows, columns), weights = weights_of(HERE / "mechanism.safetensors", *write_mechanism.flags)
