@@ -22,6 +22,7 @@ MSAN_PACKAGES="libclang-rt-dev llvm" # its runtime for clang, and the symbolizer
 ARM_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" # for script/arm
 ARM_LIBRARIES="libc6-dev libcjson-dev libzip-dev libpng-dev libcmocka-dev" # for AArch64, unpacked by script/arm
 WASM_PACKAGES="clang lld wasi-libc libclang-rt-dev-wasm32 libcjson-dev nodejs python3-numpy" # for script/test-platform wasm
+TYPES_PACKAGES="node-typescript" # for the types of the npm package
 TIDY_PACKAGES="clang-tidy" # for script/analyze alone
 ABI_PACKAGES="abigail-tools git" # for script/abi --since alone
 DEBIAN_PACKAGES="debhelper dh-python dpkg-dev fakeroot lintian" # for script/release --debian alone

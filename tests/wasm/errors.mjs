@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // errors.mjs PACKAGE: what the package rejects, and the message of each; and that a call leaves no memory behind.
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { pathToFileURL } from "node:url";
 import { resolve } from "node:path";
 
@@ -97,5 +99,19 @@ result("widen", widen(half.data, "f16").join() === [1, -2, 2 ** -24, 65504].join
 const { o } = attn.attention({ q: { shape: [1, 4], data: new Float64Array(4) }, k: { shape: [3, 4], data: new Float64Array(12) },
                                v: { shape: [3, 1], data: Float64Array.of(1, 2, 6) } });
 result("f64", o.data instanceof Float64Array && Math.abs(o.data[0] - 3) < 1e-15, o.data[0]);
+
+// The example of the page, with its package by address.
+const page = readFileSync(resolve(process.argv[2], "README.md"), "utf-8");
+const lines = page.split("\n").filter((line) => line.startsWith("    ")).join("\n");
+const temporary = mkdtempSync(resolve(tmpdir(), "attn-"));
+const address = JSON.stringify(String(pathToFileURL(resolve(process.argv[2], "index.js"))));
+writeFileSync(resolve(temporary, "example.mjs"), `${lines.replace('"libattn"', address)}\nexport { o, lse, weights };\n`);
+try {
+  const example = await import(pathToFileURL(resolve(temporary, "example.mjs")));
+  const sum = example.weights.data.subarray(0, 512).reduce((a, b) => a + b, 0);
+  result("the example of README.md", example.o.shape.join() === "8,512,64" && Math.abs(sum - 1) < 1e-5, `${example.o.shape} ${sum}`);
+} finally {
+  rmSync(temporary, { recursive: true });
+}
 console.log(`1..${number}`);
 process.exitCode = failed ? 1 : 0;
