@@ -27,6 +27,7 @@ PLACES = [
     ("include/attn/types.h", r"(?m)^#define ATTN_VERSION_MAJOR (\d+)$", 1, "major"),
     ("include/attn/types.h", r"(?m)^#define ATTN_VERSION_MINOR (\d+)$", 1, "minor"),
     ("include/attn/types.h", r"(?m)^#define ATTN_VERSION_PATCH (\d+)$", 1, "patch"),
+    ("javascript/package.json", rf'(?m)^  "version": "({VERSION})",$', 1, "whole"),
     ("CITATION.cff", rf"(?m)^version: ({VERSION})$", 1, "whole"),
     ("javascript/package.json", rf'(?m)^  "version": "({VERSION})",$', 1, "whole"),
     ("docs/releasing.md", rf"\blibattn({ABI})\b", 2, "abi"),

@@ -29,7 +29,7 @@ targets_are() { # IO LAYERS CLI SHARED STATIC OPTION...
 number=0
 try() { # IO LAYERS CLI SHARED STATIC OPTION...
     number=$((number + 1))
-    quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE="$plain" -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF -DATTN_HARDEN=OFF \
+    quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE="$plain" -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF -DATTN_WASM=OFF -DATTN_HARDEN=OFF \
         -DATTN_INSTALL=ON -DATTN_IO=$1 -DATTN_LAYERS=$2 -DATTN_CLI=$3 -DATTN_SHARED=$4 -DATTN_STATIC=$5 "${@:6}"
     targets_are "$@"
     if grep -q ATTN_BUILD_SHARED "$build/compile_commands.json"; then
@@ -51,14 +51,14 @@ each_part() { # SHARED STATIC OPTION...
     done
 }
 # The first configuration requests options that depend on ATTN_IO, with ATTN_IO off: they are switched off too.
-quietly cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF -DATTN_IO=OFF -DATTN_LAYERS=ON -DATTN_CLI=ON
+quietly cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF -DATTN_WASM=OFF -DATTN_IO=OFF -DATTN_LAYERS=ON -DATTN_CLI=ON
 targets_are OFF OFF OFF ON ON
 each_part ON ON
 each_part ON OFF
 each_part OFF ON
 # Tests link only libraries that are built.
 for off in ATTN_IO ATTN_LAYERS ATTN_CLI; do
-    quietly cmake -S . -B "$dir/tests" -G Ninja -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=ON -DATTN_IO=ON -DATTN_LAYERS=ON -DATTN_CLI=ON -D$off=OFF
+    quietly cmake -S . -B "$dir/tests" -G Ninja -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=ON -DATTN_WASM=OFF -DATTN_IO=ON -DATTN_LAYERS=ON -DATTN_CLI=ON -D$off=OFF
     if grep -oE ' -l(attn|test)_\w+' "$dir/tests/build.ninja"; then fail "$off=OFF: tests link these libraries, which are not built"; fi
 done
 if cmake -S . -B "$build" -DATTN_SHARED=OFF -DATTN_STATIC=OFF >"$dir/log" 2>&1; then fail "CMake configures with nothing to build"; fi

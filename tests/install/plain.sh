@@ -10,7 +10,7 @@ libraries=$*
 has() { if [[ " $libraries " = *" $1 "* ]]; then echo ON; else echo OFF; fi; }
 rm -rf "$build"
 quietly cmake -S "$source" -B "$build" -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE="-O0 -g1 -DATTN_SCALAR_ONLY" \
-    -DATTN_TESTS=OFF -DATTN_INSTALL=OFF -DATTN_HARDEN=OFF -DATTN_CLI="$(has command)" -DATTN_IO="$(has io)" -DATTN_LAYERS="$(has layers)"
+    -DATTN_TESTS=OFF -DATTN_WASM=OFF -DATTN_INSTALL=OFF -DATTN_HARDEN=OFF -DATTN_CLI="$(has command)" -DATTN_IO="$(has io)" -DATTN_LAYERS="$(has layers)"
 quietly env CCACHE_DISABLE=1 ninja -C "$build"
 mkdir "$build/kept"
 for file in "$build"/lib/libattn{,_io,_layers}.* "$build/attn"; do
