@@ -499,7 +499,7 @@ typedef struct attn_tensors {
 /* Instruction sets, slowest first.  A CPU has those of x86-64, that of AArch64 or that of WebAssembly; an ATTN_ISA of another
  * architecture leaves scalar. */
 typedef enum attn_isa {
-    ATTN_ISA_DEFAULT = 0, /* the best that the CPU has, capped by the environment variable ATTN_ISA (scalar, avx2, avx512, neon, wasm128) */
+    ATTN_ISA_DEFAULT = 0, /* the best that the CPU has, capped by the environment variable ATTN_ISA (a name of attn_isa_name) */
     ATTN_ISA_SCALAR = 1,
     ATTN_ISA_AVX2 = 2,   /* with FMA and F16C */
     ATTN_ISA_AVX512 = 3, /* F, BW, DQ, VL */
