@@ -2,14 +2,14 @@
 # ATTN_WASM: attn.wasm and its JavaScript as bytes in the command, for pages that compute.  It is cross-compiled by a build of its own
 # (cmake/wasm32-wasi.cmake) in wasm/ of the build folder.  Sets ATTN_WASM_FILES, the compressed module and the script, or
 # ATTN_WASM_MISSING, what is not there.
-set(ATTN_WASM AUTO CACHE STRING "Build attn.wasm into the command: AUTO (release builds, if its tools are found), ON or OFF")
+set(ATTN_WASM AUTO CACHE STRING "Build attn.wasm into the command: AUTO (release builds without tests, if its tools are found), ON or OFF")
 set_property(CACHE ATTN_WASM PROPERTY STRINGS AUTO ON OFF)
 set(ATTN_WASM_FILES "")
 set(ATTN_WASM_MISSING "")
 if(NOT ATTN_WASM MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "ATTN_WASM is '${ATTN_WASM}'; known: AUTO, ON, OFF")
 endif()
-if(NOT ATTN_WASM OR (ATTN_WASM STREQUAL "AUTO" AND (NOT CMAKE_BUILD_TYPE STREQUAL "Release" OR ATTN_SANITIZE OR CMAKE_CROSSCOMPILING)))
+if(NOT ATTN_WASM OR (ATTN_WASM STREQUAL "AUTO" AND (NOT CMAKE_BUILD_TYPE STREQUAL "Release" OR ATTN_TESTS OR ATTN_SANITIZE OR CMAKE_CROSSCOMPILING)))
   set(ATTN_WASM_MISSING "the option ATTN_WASM=ON of CMake")
   return()
 endif()

@@ -165,7 +165,7 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("package")
     arguments.add_argument("--attn")
-    arguments.add_argument("--suites", default=os.environ.get("ATTN_CONFORMANCE_DIR"))
+    arguments.add_argument("--suites", default=os.environ.get("ATTN_CONFORMANCE_DIR", "../shared/conformance"))
     arguments.add_argument("--browser", action="store_true")
     given = arguments.parse_args()
     if not given.suites or not os.path.isdir(given.suites):
