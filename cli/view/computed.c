@@ -287,7 +287,7 @@ static attn_status read_all(maker *m, const attention_input *rounded, const comm
                 done = first + rows;
                 progress_show(&bar, (e * s->layers + y) * s->rows + done, s->entries * s->layers * s->rows);
             }
-            role_pass_finish(&m->pass, (head_roles *)s->sequence[e].roles + y * s->heads);
+            role_pass_finish(&m->pass, y);
         }
         role_pass_end(&m->pass);
     }
@@ -321,7 +321,6 @@ attn_status computed_take(shown *s, const input_settings *in, attn_error *error)
         view_summary *summary = need_memory(s->layers * s->heads, sizeof *summary);
         add_rows(&m, e);
         s->sequence[e].summary = summary;
-        s->sequence[e].roles = shown_memory(s, s->layers * s->heads, sizeof *s->sequence[e].roles);
         for (int64_t k = 0; k < s->layers * s->heads; k++) summary_begin(summary + k, s->sequence[e].len_q, s->sequence[e].len_k);
     }
     add_norms(&m, s->input.path, in);

@@ -191,6 +191,10 @@ static void write_sequence(text_buffer *out, const view_data *data, const view_s
         text_string(out, ",\"roles\":");
         write_roles(out, sequence->roles, data->layers * data->heads);
     }
+    if (sequence->content_roles) {
+        text_string(out, ",\"contentRoles\":");
+        write_roles(out, sequence->content_roles, data->layers * data->heads);
+    }
     if (sequence->rule) {
         text_string(out, ",\"rule\":");
         write_rule(out, data, sequence);

@@ -55,9 +55,10 @@ typedef struct view_sequence {
 
     const view_rule *rule; /* NULL: `weights` are in the page; else `data` */
     view_rows data;
-    const float *weights;        /* dense [layer][head][rows][columns] */
-    const view_summary *summary; /* [layer][head] */
-    const head_roles *roles;     /* [layer][head]; NULL: not known */
+    const float *weights;            /* dense [layer][head][rows][columns] */
+    const view_summary *summary;     /* [layer][head] */
+    const head_roles *roles;         /* [layer][head]; NULL: not known */
+    const head_roles *content_roles; /* the same without separators; NULL: there are none */
 } view_sequence;
 
 /* Everything is borrowed for the call.  Any text may be NULL: it is left out. */

@@ -52,7 +52,7 @@ static void take_layer(shown *g, int64_t e, int64_t y, const float *all_heads, c
         }
         summary_end(summary);
     }
-    role_pass_finish(pass, (head_roles *)sequence->roles + y * g->heads);
+    role_pass_finish(pass, y);
 }
 
 /* The weights are in the page. */
@@ -71,7 +71,6 @@ static attn_status take_all(shown *g, const common_settings *common, attn_error 
         role_pass pass;
         g->sequence[e].weights = out;
         g->sequence[e].summary = need_memory(g->layers * g->heads, sizeof *g->sequence[e].summary);
-        g->sequence[e].roles = shown_memory(g, g->layers * g->heads, sizeof *g->sequence[e].roles);
         role_pass_begin(&pass, g, e);
         for (int64_t y = 0; y < g->layers && status == ATTN_OK; y++, out += layer_size) {
             const int64_t b = shown_batch(g, y, e);

@@ -421,6 +421,22 @@ def test_roles_planted(page):
     check("r sorts by entropy: the uniform head is last", page.texts(".thumbnail .caption")[-1] == "L0 H3 1.00", page.texts(".thumbnail .caption"))
 
 
+def test_real_roles(page):
+    """The numbers of attn analyze --roles, with separators and without."""
+    for flags, place in (([], ""), (["--content"], "&content=1")):
+        heads = json.loads(attn("analyze", OPTIONS.data, "--roles", *flags, "--json").stdout)["heads"]
+        for n in (2, 37, 71):
+            page.open(f"#layer={n // 12}&head={n % 12}&tab=roles{place}")
+            lines = table(page, "#roles tbody tr")
+            names = page.browser.evaluate("JSON.parse(document.getElementById('attn-about').textContent).roles.map(r => r.name)")
+            shown = [None if line[1] == "–" else float(line[1]) for line in lines]
+            expected = [heads[n][name] for name in names]
+            page.check(f"roles of head {n} {' '.join(flags)}", len(lines) == len(names) and all(x == y or near(x, y) for x, y in zip(shown, expected)), (shown, expected))
+            page.check("and which it has", [name for name, line in zip(names, lines) if line[0].endswith("has it")] == heads[n]["roles"], heads[n]["roles"])
+    page.browser.click("#content")
+    page.check("the choice is a box", "content" not in page.fragment() and page.browser.evaluate("document.activeElement.id") == "content")
+
+
 # ---- comparing
 
 

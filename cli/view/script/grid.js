@@ -68,7 +68,7 @@ function arrangeGrid() {
   const order = orderInUse(), { sequence, filter } = state;
   if (order.id === 'difference') wantDistances();
   const has = ({ layer, head }) => !filter || badgesOf(sequence, layer, head).some(({ name }) => name === filter);
-  const key = [order.id, sequence, filter, order.id === 'difference' ? `${distances.key} ${distances.done}` : ''].join('|');
+  const key = [order.id, sequence, filter, state.content, order.id === 'difference' ? `${distances.key} ${distances.done}` : ''].join('|');
   if (grid.order === key) return;
   grid.order = key;
   grid.place = order.id === 'place' && !filter;

@@ -5,7 +5,7 @@
 const longRows = sequences.some(({ lenK }) => lenK > 64); /* there, weights are small: start with each head's own scale */
 const other = sequences.findIndex(({ file }) => file === 1); /* the first sequence of the file that is compared with */
 const initial = { sequence: 0, layer: null, head: null, query: null, key: null, scale: longRows ? 'max' : 'one', tab: 'row', kind: 'weight', pool: 'most',
-                  sort: 'place', filter: '', b: other < 0 ? null : { sequence: other, layer: null, head: null } };
+                  sort: 'place', filter: '', content: false, b: other < 0 ? null : { sequence: other, layer: null, head: null } };
 const state = { ...initial };
 
 const openHead = () => (state.layer === null ? null : headAt(state.sequence, state.layer, state.head));
@@ -29,6 +29,7 @@ function writeAddress(push) {
   if (state.query !== null) parts.set('query', firstQuery + state.query);
   if (state.key !== null) parts.set('key', state.key);
   for (const name of ['scale', 'tab', 'kind', 'pool', 'sort', 'filter']) if (state[name] !== initial[name]) parts.set(name, state[name]);
+  if (state.content) parts.set('content', '1');
   if (JSON.stringify(state.b) !== JSON.stringify(initial.b))
     parts.set('b', state.b ? [state.b.sequence, ...(state.b.layer === null ? [] : [about.layers[state.b.layer], about.heads[state.b.head]])].join('.') : '');
   if (chosenTheme) parts.set('theme', chosenTheme);
@@ -54,6 +55,7 @@ function readAddress() {
   Object.assign(state, { sequence, layer: open ? layer : null, head: open ? head : null, query: number('query', lenQ, firstQuery),
                          key: number('key', lenK), scale: oneOf('scale', ['one', 'max']) ?? initial.scale,
                          tab: oneOf('tab', TABS.map(({ id }) => id)) ?? initial.tab, pool: oneOf('pool', ['most', 'mean']) ?? initial.pool,
+                         content: parts.get('content') === '1',
                          b: parts.has('b') ? readPlace(parts.get('b')) : initial.b });
   state.sort = oneOf('sort', orderChoices().map(({ id }) => id)) ?? initial.sort;
   state.filter = oneOf('filter', roleTable.map(({ name }) => name)) ?? initial.filter;

@@ -5,9 +5,9 @@
 const roleTable = about.roles ?? []; /* { name, heading, line, badge } */
 const ROLES = { heads: 3 };
 
-/* { score, baseline, rows } of each role of a head, or null. */
+/* { score, baseline, rows } of each role of a head, or null; without separators, if that was chosen. */
 function rolesOf(s, layer, head) {
-  const found = sequences[s].roles?.[layer * headCount + head];
+  const { roles, contentRoles } = sequences[s], found = (state.content && contentRoles ? contentRoles : roles)?.[layer * headCount + head];
   return found ? roleTable.map((_, n) => ({ score: found[n][0] ?? NaN, baseline: found[n][1] ?? NaN, rows: found[n][2], has: found[n][3] === 1 })) : null;
 }
 
@@ -53,7 +53,11 @@ function rolesTab() {
     if (!open) return [note('Open a head to see how far its rows spread.')];
     return [note(`Entropy of its rows: ${formatWeight(spreadOf(s, state.layer, state.head))} of the most there could be, on average.`)];
   }
-  return [open ? headRoles(s, state.layer, state.head) : null, strongestHeads(s),
+  const content = el('input', { type: 'checkbox', id: 'content' });
+  content.checked = state.content;
+  content.addEventListener('change', () => { go({ content: content.checked }); byId('content')?.focus(); });
+  return [sequences[s].contentRoles ? el('label', { class: 'check' }, content, 'as if special tokens and punctuation were not there') : null,
+          open ? headRoles(s, state.layer, state.head) : null, strongestHeads(s),
           note('Mean weight over the rows for which such a key exists; uniform is what a head gets that looks at all keys alike. A role describes weights, and is no explanation.'),
           note('Copying needs the output weights and the embeddings of the model, which are not here.')];
 }
