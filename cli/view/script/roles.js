@@ -40,7 +40,7 @@ function strongestHeads(s) {
   const lines = roleTable.map((role, n) => {
     const all = about.layers.flatMap((_, layer) => about.heads.map((__, head) => ({ layer, head, score: rolesOf(s, layer, head)[n].score })));
     const best = all.filter(({ score }) => Number.isFinite(score)).sort((a, b) => b.score - a.score).slice(0, ROLES.heads);
-    return el('tr', { class: 'role-heads', title: role.line }, el('th', { scope: 'row' }, role.heading), el('td', {}, ...best.map(({ layer, head, score }) =>
+    return !best.length ? null : el('tr', { class: 'role-heads', title: role.line }, el('th', { scope: 'row' }, role.heading), el('td', {}, ...best.map(({ layer, head, score }) =>
       el('button', { type: 'button', class: 'chip-link', onclick: () => go({ layer, head }, true) }, `L${about.layers[layer]} H${about.heads[head]} `, el('b', { class: 'number' }, score.toFixed(2))))));
   });
   return el('table', { class: 'numbers', id: 'role-heads' }, el('caption', {}, 'Heads that have most of each'), el('tbody', {}, ...lines));
