@@ -39,6 +39,12 @@ function svgOf(width, height, title, body) {
     + `<title>${escapeXml(title)}</title><rect width="100%" height="100%" fill="${backgroundColor}"/>${body.join('\n')}</svg>\n`;
 }
 
+/* A canvas as an element of SVG. */
+function svgImage(canvas, place) {
+  const attributes = { class: 'cells', ...place, style: 'image-rendering:pixelated', href: canvas.toDataURL('image/png') };
+  return `<image ${Object.entries(attributes).map(([name, value]) => `${name}="${value}"`).join(' ')}/>`;
+}
+
 /* The open head: labels are text; up to 64 x 64 cells are rectangles, more are a picture inside. */
 function headSvg() {
   const { head, cells, signed, top } = mapNumbers(), sequence = sequences[state.sequence], { lenQ, lenK } = head;
@@ -59,7 +65,7 @@ function headSvg() {
           + `<title>${short(sequence.queries[i])} → ${short(sequence.keys[j])} ${formatWeight(value)}</title></rect>`);
       }
   else
-    body.push(`<image class="cells" x="${left}" y="${above}" width="${lenK * cell}" height="${lenQ * cell}" style="image-rendering:pixelated" href="${cellCanvas(cells, lenQ, lenK, top, signed, 2048).toDataURL('image/png')}"/>`);
+    body.push(svgImage(cellCanvas(cells, lenQ, lenK, top, signed, 2048), { x: left, y: above, width: lenK * cell, height: lenQ * cell }));
   return svgOf(left + lenK * cell + 80, above + lenQ * cell + 16, exportTitle(), body);
 }
 
@@ -86,7 +92,7 @@ function gridCanvas() {
 
 function gridSvg() {
   const canvas = gridCanvas();
-  return svgOf(canvas.width, canvas.height, exportTitle(), [`<image class="cells" width="${canvas.width}" height="${canvas.height}" href="${canvas.toDataURL('image/png')}"/>`]);
+  return svgOf(canvas.width, canvas.height, exportTitle(), [svgImage(canvas, { width: canvas.width, height: canvas.height })]);
 }
 
 /* ---- numbers ---- */
