@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * embedded.h - libattn for browsers, built into the command: for pages that compute. */
+ *
+ * embedded.h - libattn for browsers, built into the command: for pages that compute.  A page that has the module in base64 loads it by
+ *
+ *      const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+ *      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+ *      const attn = await load(new Response(stream));        // load is a function of the script, an ES module
+ */
 #ifndef ATTN_CLI_BASE_EMBEDDED_H
 #define ATTN_CLI_BASE_EMBEDDED_H
 
