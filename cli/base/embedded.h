@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * embedded.h - libattn for browsers, built into the command: for pages that compute.  A page that has the module in base64 loads it by
+ * embedded.h - libattn for browsers, built into the command: for pages that compute.  One that has the module in base64 loads it by
  *
  *      const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
  *      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));

@@ -12,7 +12,7 @@ const bytes = readFileSync(resolve(folder, "attn.wasm"));
 const attn = await load();
 // All ways to load it; a file that is not there is an error.
 const others = [await load(bytes), await load(new WebAssembly.Module(bytes)), await load(pathToFileURL(resolve(folder, "attn.wasm"))),
-                loadSync(bytes)];
+                await load(new Response(bytes)), loadSync(bytes)];
 const missing = await load(new URL("none.wasm", pathToFileURL(folder + "/"))).then(() => "loaded", (error) => error.code);
 const cases = JSON.parse(readFileSync(0));
 const digest = (results) => createHash("sha256").update(JSON.stringify(results)).digest("hex");
