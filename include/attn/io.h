@@ -83,8 +83,8 @@ ATTN_API attn_status attn_archive_read(attn_archive **archive, const char *path,
 typedef int attn_archive_wanted(void *context, const attn_archive_tensor *tensor);
 
 /*
- * attn_archive_read with some of the tensors only: those that `wanted` returns 1 for.  It is called once for each, with its name, type and
- * shape; its data is NULL.  Shapes and places of the others are checked too, but they are not decoded, and are not in the
+ * attn_archive_read with some of the tensors only: those that `wanted` returns 1 for.  It is called once for each, with its name,
+ * type and shape; its data is NULL.  Shapes and places of the others are checked too, but they are not decoded, and are not in the
  * container: one layer of a quantised model takes the memory of a layer, beside that of the file.  ATTN_ERR_ARGUMENT also if
  * `wanted` is NULL.
  */

@@ -19,6 +19,7 @@ MACHINE = re.compile(r"(?<![\w.~-])/(?:root|work|home/\w+|Users/\w+)/[\w.-]*")
 MACHINES_ALLOWED = {}  # {file: reason}
 NOT_TEXT = {".npy", ".npz", ".png", ".safetensors"}
 ELSEWHERE = {  # C files, or folders of them, that the build does not compile, and what does
+    "javascript/": "the preset wasm, with a compiler of its own (script/test-platform wasm)",
     "lab/": "tests/api/lab.sh",
     "python/tests/": "the tests of Python, when they run",
     "tests/distributed/mpi.c": "tests/distributed/mpi.sh, with an MPI",
@@ -26,6 +27,7 @@ ELSEWHERE = {  # C files, or folders of them, that the build does not compile, a
     "tests/distributed/mpi_linear.c": "tests/distributed/mpi.sh, with an MPI",
     "tests/fault/wrap.c": "tests/fault, into a library to preload",
     "tests/install/": "tests/install, against what was installed",
+    "tests/wasm/": "the preset wasm (script/test-platform wasm)",
     "tests/kernels/test_operations.c": "the build, where the CPU has no AVX-512 (tests/kernels/CMakeLists.txt)",
 }
 BY_HAND = {"tests/io/make_fixtures.py": "wrote tests/io/data, with the libraries of other projects"}  # scripts that no test runs
@@ -64,6 +66,7 @@ def not_built(files, build):
     read = re.search(r"^build build\.ninja: RERUN_CMAKE.*", ninja.read_text(), re.M)[0] + " " if ninja.is_file() else ""
     for path in files if read else ():
         own = path.parts[0] in ("examples", "packaging")  # projects of their own
+        own |= path.as_posix().startswith(tuple(ELSEWHERE))
         if path.name == "CMakeLists.txt" and not own and f"/{path} " not in read and (with_python or path.parts[0] != "python"):
             yield f"{path}: the build does not read this; add its folder (of tests, to the list in tests/CMakeLists.txt)"
 

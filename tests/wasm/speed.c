@@ -68,12 +68,13 @@ static int measure(attn_isa isa, attn_dtype dtype, attn_op op, int64_t len_q)
 
 int main(void)
 {
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64};
     int failed = 0;
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_WASM128; isa++)
-        for (int dtype = ATTN_F32; dtype <= ATTN_F64; dtype++) {
-            failed |= measure((attn_isa)isa, (attn_dtype)dtype, ATTN_FORWARD, LEN);
-            failed |= measure((attn_isa)isa, (attn_dtype)dtype, ATTN_BACKWARD, LEN);
-            failed |= measure((attn_isa)isa, (attn_dtype)dtype, ATTN_FORWARD, 1);
+        for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
+            failed |= measure((attn_isa)isa, types[n], ATTN_FORWARD, LEN);
+            failed |= measure((attn_isa)isa, types[n], ATTN_BACKWARD, LEN);
+            failed |= measure((attn_isa)isa, types[n], ATTN_FORWARD, 1);
         }
     return failed;
 }
