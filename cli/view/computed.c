@@ -191,40 +191,44 @@ static void add_rows(maker *m, int64_t e)
 
 /* ---- values ---- */
 
-/* The lengths of values, if the file has them beside q and k. */
-static void add_norms(maker *m, const char *path, const input_settings *in)
+static void read_norms(maker *m, const attention_input *with)
 {
     shown *s = m->shown;
     const int64_t groups = m->rule.groups, keys = s->input.problem.shape.len_kv;
-    attention_input with = {0};
-    attn_error ignored;
-    if (!s->input.file || !attn_archive_find(s->input.file, "v") || s->input.begins_kv) return;
-    if (input_load(&with, path, in, INPUT_VALUE, &ignored) == ATTN_OK && with.problem.shape.dim_v > 0 &&
-        attn_dtype_size(tensors_dtype(&with.tensors, TENSOR(v))) >= 2) {
-        const attn_dtype dtype = tensors_dtype(&with.tensors, TENSOR(v));
-        int64_t stride[4];
-        tensors_strides(&with.problem, &with.tensors, TENSOR(v), stride);
-        for (int64_t e = 0; e < s->entries; e++) {
-            const float **norms = shown_memory(s, s->layers * groups, sizeof *norms);
-            float *out = shown_memory(s, s->layers * groups * keys, sizeof *out);
-            for (int64_t n = 0; n < s->layers * groups; n++) {
-                norms[n] = out;
-                for (int64_t j = 0; j < keys; j++) {
-                    double sum = 0;
-                    for (int64_t c = 0; c < with.problem.shape.dim_v; c++) {
-                        const int64_t at = shown_batch(s, n / groups, e) * stride[0] + m->first_of_group[n % groups] * stride[1] +
-                                           j * stride[2] + c * stride[3];
-                        const double x =
-                            element_read(dtype, (const char *)with.tensors.v.data + at * (int64_t)attn_dtype_size(dtype));
-                        sum += x * x;
-                    }
-                    *out++ = (float)sqrt(sum);
+    const attn_dtype dtype = tensors_dtype(&with->tensors, TENSOR(v));
+    int64_t stride[4];
+    tensors_strides(&with->problem, &with->tensors, TENSOR(v), stride);
+    for (int64_t e = 0; e < s->entries; e++) {
+        const float **norms = shown_memory(s, s->layers * groups, sizeof *norms);
+        float *out = shown_memory(s, s->layers * groups * keys, sizeof *out);
+        for (int64_t n = 0; n < s->layers * groups; n++) {
+            const int64_t head = shown_batch(s, n / groups, e) * stride[0] + m->first_of_group[n % groups] * stride[1];
+            norms[n] = out;
+            for (int64_t j = 0; j < keys; j++) {
+                double sum = 0;
+                for (int64_t c = 0; c < with->problem.shape.dim_v; c++) {
+                    const int64_t at = head + j * stride[2] + c * stride[3];
+                    const double x = element_read(dtype, (const char *)with->tensors.v.data + at * (int64_t)attn_dtype_size(dtype));
+                    sum += x * x;
                 }
+                *out++ = (float)sqrt(sum);
             }
-            s->sequence[e].data.norms = norms;
         }
+        s->sequence[e].data.norms = norms;
     }
+}
+
+/* The lengths of values, if the file has them beside q and k.  Values that do not fit these are of no use here, and no error. */
+static attn_status add_norms(maker *m, const char *path, const input_settings *in, attn_error *error)
+{
+    shown *s = m->shown;
+    attention_input with = {0};
+    if (!s->input.file || !attn_archive_find(s->input.file, "v") || s->input.begins_kv) return ATTN_OK;
+    attn_status status = input_load(&with, path, in, INPUT_VALUE, error);
+    if (status == ATTN_OK && with.problem.shape.dim_v > 0 && attn_dtype_size(tensors_dtype(&with.tensors, TENSOR(v))) >= 2)
+        read_norms(m, &with);
     input_free(&with);
+    return status == ATTN_ERR_IO || status == ATTN_ERR_FORMAT || status == ATTN_ERR_MEMORY ? status : ATTN_OK;
 }
 
 /* ---- one pass over all weights ---- */
@@ -296,7 +300,7 @@ static attn_status read_all(maker *m, const attention_input *rounded, const comm
     if (!same) weights_end(&second), free(of_page);
     free(of_file);
     free(visible);
-    return status;
+    return status == ATTN_OK ? status : failure_about(error, s->input.path);
 }
 
 attn_status computed_take(shown *s, const input_settings *in, attn_error *error)
@@ -323,8 +327,8 @@ attn_status computed_take(shown *s, const input_settings *in, attn_error *error)
         s->sequence[e].summary = summary;
         for (int64_t k = 0; k < s->layers * s->heads; k++) summary_begin(summary + k, s->sequence[e].len_q, s->sequence[e].len_k);
     }
-    add_norms(&m, s->input.path, in);
-    const attn_status status = read_all(&m, &rounded, &in->common, error);
+    attn_status status = add_norms(&m, s->input.path, in, error);
+    if (status == ATTN_OK) status = read_all(&m, &rounded, &in->common, error);
     for (int64_t e = 0; e < s->entries; e++)
         for (int64_t k = 0; k < s->layers * s->heads; k++) summary_end((view_summary *)s->sequence[e].summary + k);
     return status;

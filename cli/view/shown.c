@@ -86,7 +86,7 @@ static attn_status take_all(shown *g, const common_settings *common, attn_error 
     weights_end(&reader);
     free(all_heads);
     free(visible);
-    return status;
+    return status == ATTN_OK ? status : failure_about(error, g->input.path);
 }
 
 /* ---- sequences ---- */
@@ -148,8 +148,7 @@ attn_status shown_load(shown *s, const char *path, const shown_choice *choice, i
 attn_status shown_compute(shown *s, const input_settings *in, attn_error *error)
 {
     s->doubts.normalised = s->input.weights != NULL;
-    const attn_status status = s->by_rows ? computed_take(s, in, error) : take_all(s, &in->common, error);
-    return status == ATTN_OK ? status : failure_about(error, s->input.path);
+    return s->by_rows ? computed_take(s, in, error) : take_all(s, &in->common, error);
 }
 
 attn_status shown_head(shown *s, const input_settings *in, float **weights, attn_error *error)
