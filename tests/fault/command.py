@@ -53,6 +53,8 @@ COMMANDS = {
     "top": (["top", "wide.safetensors", "--token", "word 5"], "wide.safetensors"),
     "top tokens": (["top", "in.safetensors", "--token", "it", "--tokens", "tokens.txt", "--token", "was", "--json"], "in.safetensors"),
     "view": (["view", "wide.safetensors", "-o", "out.html", "--json"], "wide.safetensors"),
+    "view with": (["view", "in.safetensors", "--with=in.safetensors", "-o", "out.html"], "in.safetensors"),
+    "view picture": (["view", "wide.safetensors", "--export=out.svg", "--head=0"], "wide.safetensors"),
     "plot": (["plot", "weights", "weights.safetensors", "-o", "out.svg", "--json"], "weights.safetensors"),
     "plot mask": (["plot", "mask", "mask.safetensors", "-o", "out.html"], "mask.safetensors"),
     "mask": (["mask", "longformer/4/2", "causal", "-n", "40", "-o", "out.safetensors", "--json"], None),
