@@ -377,7 +377,7 @@ def test_many_heads(page):
     check = page.check
     check("72 heads of 512 tokens are at most 16 MiB", page.path.stat().st_size <= 16 << 20, page.path.stat().st_size)
     watch = """(() => { const look = () => { const all = [...document.querySelectorAll('.thumbnail canvas')].filter(c => c.getBoundingClientRect().top < innerHeight);
-        if (all.length && all.every(c => c.width !== 300)) { window.drawn = performance.now() - performance.getEntriesByType('navigation')[0].domInteractive; return; }
+        if (all.length && all.every(c => c.width !== 300)) { window.drawn = performance.now() - performance.getEntriesByType('navigation')[0].responseEnd; return; }
         requestAnimationFrame(look); }; requestAnimationFrame(look); })()"""
     page.browser.send("Page.addScriptToEvaluateOnNewDocument", source=watch)
     times = []

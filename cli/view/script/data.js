@@ -70,11 +70,19 @@ class Reader {
 
   /* A level of view_summary, as chunks.c has it. */
   level([rows, columns]) {
-    const one = () => {
+    const level = { rows, columns };
+    for (const mode of ['most', 'mean']) { /* numbers when they are first asked for: a page has many levels, and draws few at once */
       const [low, high] = this.floats(2), codes = this.take(rows * columns), step = (high - low) / 254;
-      return Float32Array.from(codes, (code) => (code === 255 ? NaN : low + step * code));
-    };
-    return { rows, columns, most: one(), mean: one() };
+      let numbers = null;
+      Object.defineProperty(level, mode, { get: () => {
+        if (!numbers) {
+          numbers = new Float32Array(codes.length);
+          for (let k = 0; k < codes.length; k++) numbers[k] = codes[k] === 255 ? NaN : low + step * codes[k];
+        }
+        return numbers;
+      } });
+    }
+    return level;
   }
 }
 
