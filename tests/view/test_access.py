@@ -3,10 +3,11 @@
 """The page of `attn view` for everybody: axe-core finds nothing serious, every control is reached by Tab, nothing overflows on any
 screen, it keeps its meaning in forced colors, and it works in a frame without storage.
 
-    test_access.py --attn PROGRAM --data FILE [--only NAME]
+    test_access.py --attn PROGRAM --data FILE [--only NAME]     all but axe-core
+    test_access.py --attn PROGRAM --data FILE --axe             axe-core alone
 
 axe-core comes with a package of tests/python/requirements-no-deps.txt, which script/test installs; ATTN_AXE may name axe.min.js.
-Prints TAP; exits with 77 without a browser.
+Prints TAP; exits with 77 without a browser, or without axe-core.
 """
 
 import argparse
@@ -35,9 +36,6 @@ def find_axe():
 
 def test_page_axe(page):
     axe = find_axe()
-    if not axe:
-        print("# axe-core is skipped: there is no axe_playwright_python in build/test/venv (script/test makes it), and ATTN_AXE names no axe.min.js")
-        return
     for scheme, width in (("light", 1400), ("dark", 1400), ("light", 420)):
         page.browser.resize(width, 900)
         page.browser.prefer(scheme)
@@ -182,13 +180,19 @@ def main():
     parser.add_argument("--attn", required=True)
     parser.add_argument("--data", required=True)
     parser.add_argument("--only", default="")
+    parser.add_argument("--axe", action="store_true")
     parser.parse_args(namespace=OPTIONS)
+
+    if OPTIONS.axe and not find_axe():
+        print("skipped: there is no axe_playwright_python in build/test/venv (script/test makes it), and ATTN_AXE names no axe.min.js")
+        return 77
 
     def write(_, path):
         done = subprocess.run([OPTIONS.attn, "view", OPTIONS.data, "-o", path, "--json"], capture_output=True, text=True, check=False)
         return done.returncode == 0 and json.loads(done.stdout)["heads"] == 12
 
-    return run_all([value for name, value in globals().items() if name.startswith("test_")], write, OPTIONS.only)
+    tests = [value for name, value in globals().items() if name.startswith("test_") and (value is test_page_axe) == OPTIONS.axe]
+    return run_all(tests, write, OPTIONS.only)
 
 
 if __name__ == "__main__":
