@@ -119,6 +119,34 @@ static int64_t key_head(const shown *s, int64_t head)
     return s->head[head] / (s->input.problem.shape.heads_q / s->input.problem.shape.heads_kv);
 }
 
+static double number_of_head(const attention_input *input, int t, int64_t head)
+{
+    const attn_dtype dtype = tensors_dtype(&input->tensors, t);
+    return element_read(dtype, (const char *)tensors_at(&input->tensors, t)->data + head * (int64_t)attn_dtype_size(dtype));
+}
+
+/* The sink of each head; softmax-one is one of 0. */
+static const double *sinks_of(shown *s)
+{
+    const int one = s->input.problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE;
+    if (!one && !s->input.tensors.sink.data) return NULL;
+    double *sinks = shown_memory(s, s->heads, sizeof *sinks);
+    for (int64_t h = 0; h < s->heads && !one; h++) sinks[h] = number_of_head(&s->input, TENSOR(sink), s->head[h]);
+    return sinks;
+}
+
+static view_rotation rotation_of(const attention_input *input)
+{
+    const attn_rope *rope = &input->rope;
+    if (!rope->struct_size) return (view_rotation){.kind = VIEW_ROTATION_NONE};
+    if (rope->frequencies || input->used[ROLE_POSITIONS_Q].tensor || input->used[ROLE_POSITIONS_KV].tensor)
+        return (view_rotation){.kind = VIEW_ROTATION_OTHER};
+    return (view_rotation){.kind = VIEW_ROTATION_OF_BASE,
+                           .base = rope->base > 0 ? rope->base : 10000,
+                           .channels = rope->dim_rotary ? rope->dim_rotary : input->problem.shape.dim_qk,
+                           .halves = rope->pairs == ATTN_ROPE_PAIRS_HALVES};
+}
+
 static void make_rule(maker *m)
 {
     shown *s = m->shown;
@@ -127,14 +155,17 @@ static void make_rule(maker *m)
     double *scale = shown_memory(s, s->heads, sizeof *scale), one = 1 / sqrt((double)m->q.dim);
     if (score->scale_kind == ATTN_SCALE_VALUE) one = score->scale;
     m->first_of_group = shown_memory(s, s->heads, sizeof *m->first_of_group);
-    m->rule =
-        (view_rule){.dim = m->q.dim, .group = group, .scale = scale, .softcap = score->softcap, .mask = s->input.problem.mask};
+    m->rule = (view_rule){.dim = m->q.dim,
+                          .group = group,
+                          .scale = scale,
+                          .softcap = score->softcap,
+                          .mask = s->input.problem.mask,
+                          .sinks = sinks_of(s),
+                          .rotation = rotation_of(&s->input)};
     for (int64_t h = 0; h < s->heads; h++) {
         if (h == 0 || key_head(s, h) != key_head(s, h - 1)) m->first_of_group[m->rule.groups++] = key_head(s, h);
         group[h] = m->rule.groups - 1;
-        const attn_input *scales = &s->input.tensors.scale;
-        const attn_dtype dtype = tensors_dtype(&s->input.tensors, TENSOR(scale));
-        if (scales->data) one = element_read(dtype, (const char *)scales->data + s->head[h] * (int64_t)attn_dtype_size(dtype));
+        if (s->input.tensors.scale.data) one = number_of_head(&s->input, TENSOR(scale), s->head[h]);
         scale[h] = one / (score->temperature > 0 ? score->temperature : 1);
     }
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Puts style and scripts into page.html, cuts it at {{data}}, and writes both parts as C arrays.
+# Puts style and scripts into page.html, cuts it at {{policy}} and {{data}}, and writes the three parts as C arrays.
 #   cmake -DHTML=page.html -DCSS=page.css -DSCRIPTS=a.js,b.js -DOUTPUT=source.c -P embed.cmake
 file(READ "${HTML}" page)
 file(READ "${CSS}" css)
@@ -12,13 +12,21 @@ endforeach()
 string(REPLACE "{{style}}" "${css}" page "${page}")
 string(REPLACE "{{script}}" "${js}" page "${page}")
 
-string(FIND "${page}" "{{data}}" cut)
-if(cut EQUAL -1)
-  message(FATAL_ERROR "${HTML}: {{data}} is missing")
-endif()
-string(SUBSTRING "${page}" 0 ${cut} before)
-math(EXPR cut "${cut} + 8")
-string(SUBSTRING "${page}" ${cut} -1 after)
+# The text before a gap, and the rest.
+function(cut_at gap before after)
+  string(FIND "${page}" "{{${gap}}}" cut)
+  if(cut EQUAL -1)
+    message(FATAL_ERROR "${HTML}: {{${gap}}} is missing")
+  endif()
+  string(SUBSTRING "${page}" 0 ${cut} text)
+  set(${before} "${text}" PARENT_SCOPE)
+  string(LENGTH "{{${gap}}}" length)
+  math(EXPR cut "${cut} + ${length}")
+  string(SUBSTRING "${page}" ${cut} -1 text)
+  set(${after} "${text}" PARENT_SCOPE)
+endfunction()
+cut_at(policy start page)
+cut_at(data before after)
 
 function(append_array name text)
   string(HEX "${text}" hex)
@@ -28,6 +36,7 @@ function(append_array name text)
   set(code "${code}const unsigned char ${name}[] = {\n${bytes}};\nconst size_t ${name}_size = sizeof ${name};\n" PARENT_SCOPE)
 endfunction()
 set(code "/* Generated from page.html, page.css and script/ by embed.cmake. */\n#include \"source.h\"\n")
+append_array(view_source_start "${start}")
 append_array(view_source_before "${before}")
 append_array(view_source_after "${after}")
 file(WRITE "${OUTPUT}" "${code}")

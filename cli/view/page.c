@@ -9,6 +9,7 @@
 
 #include "chunks.h"
 #include "encode.h"
+#include "library.h"
 #include "source.h"
 #include "testing/text/failure.h"
 
@@ -109,6 +110,14 @@ static void write_reals(text_buffer *out, const double *numbers, int64_t count)
     text_letter(out, ']');
 }
 
+static void write_rotation(text_buffer *out, const view_rotation *rotation)
+{
+    if (rotation->kind == VIEW_ROTATION_OF_BASE)
+        text_print(out, ",\"rope\":{\"base\":%.17g,\"channels\":%" PRId64 ",\"halves\":%s}", rotation->base, rotation->channels,
+                   rotation->halves ? "true" : "false");
+    else text_print(out, ",\"rope\":%s", rotation->kind == VIEW_ROTATION_NONE ? "null" : "false");
+}
+
 static void write_rule(text_buffer *out, const view_data *data, const view_sequence *sequence)
 {
     const view_rule *rule = sequence->rule;
@@ -122,6 +131,11 @@ static void write_rule(text_buffer *out, const view_data *data, const view_seque
         text_string(out, ",\"slopes\":");
         write_reals(out, rule->slopes, data->layers * data->heads);
     }
+    if (rule->sinks) {
+        text_string(out, ",\"sinks\":");
+        write_reals(out, rule->sinks, data->heads);
+    }
+    write_rotation(out, &rule->rotation);
     const struct {
         const char *name;
         int64_t value;
@@ -244,9 +258,12 @@ attn_status view_write(text_buffer *out, const view_data *data, attn_error *erro
     if (status != ATTN_OK) return status;
 
     int exact = count <= VIEW_EXACT_WEIGHTS;
+    text_add(out, view_source_start, view_source_start_size);
+    if (data->library) text_string(out, VIEW_LIBRARY_POLICY);
     text_add(out, view_source_before, view_source_before_size);
     write_about(out, data, exact);
     for (int64_t s = 0; s < data->sequences; s++) view_write_chunks(out, data, s, exact);
+    if (data->library) view_write_library(out, data->library);
     text_add(out, view_source_after, view_source_after_size);
     attn_status whole = text_status(out, "the page", error);
     if (whole != ATTN_OK) return whole;

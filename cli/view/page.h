@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+#include "cli/base/embedded.h"
 #include "cli/base/text_buffer.h"
 #include "cli/compute/roles.h"
 #include "rule.h"
@@ -74,6 +75,7 @@ typedef struct view_data {
     const int64_t *head_numbers;
     const view_fact *facts;
     int64_t facts_count;
+    const embedded_package *library; /* to compute heads anew with other options; NULL: the page does not */
 } view_data;
 
 /* The summaries of a sequence whose weights are given: [layers * heads], to be released one by one. */

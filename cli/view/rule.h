@@ -6,6 +6,14 @@
 
 #include "attn/attn.h"
 
+/* Which rotary positions q and k have. */
+typedef struct view_rotation {
+    enum { VIEW_ROTATION_NONE, VIEW_ROTATION_OF_BASE, VIEW_ROTATION_OTHER } kind; /* not by the command; by `base`; otherwise */
+    double base;
+    int64_t channels;
+    int halves; /* pairs of channels are halves, not neighbours */
+} view_rotation;
+
 /* weight_ij = exp(score_ij - lse_i) where query i sees key j, else 0;
  * score_ij = softcap(scale q_i k_j) - slope |position + i - j|. */
 typedef struct view_rule {
@@ -16,8 +24,10 @@ typedef struct view_rule {
     const double *scale;  /* [heads], divided by the temperature */
     double softcap;       /* 0: none */
     const double *slopes; /* [layers][heads]; NULL: none */
-    attn_mask mask;       /* causal, window, dilation, chunk, global tokens, least distance */
-    int64_t position;     /* of the first row among the keys */
+    const double *sinks;  /* [heads] a score in each denominator that has no key; NULL: none */
+    view_rotation rotation;
+    attn_mask mask;   /* causal, window, dilation, chunk, global tokens, least distance */
+    int64_t position; /* of the first row among the keys */
 } view_rule;
 
 /* 1 if a page can compute the weights of this problem: dot products, a softmax, and masks that are rules. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/base/commands.h"
+#include "cli/base/embedded.h"
 #include "cli/base/file.h"
 #include "cli/base/options.h"
 #include "formula.h"
@@ -28,6 +29,7 @@ static const command_usage usage = {
     .notes = "Examples:\n"
              "  attn view sentence.safetensors -o attention.html --layer 0-2\n"
              "  attn view tired.safetensors --with=flooded.safetensors -o both.html\n"
+             "  attn view sentence.safetensors -o live.html --live\n"
              "  attn view sentence.safetensors --export=head.svg --layer=3 --head=1\n",
     .operands = {"input file"},
     .example = "attn view IN.safetensors -o attention.html",
@@ -37,6 +39,7 @@ static const command_usage usage = {
 
 typedef struct view_settings {
     const char *output, *export, *title, *with;
+    int live;
     shown_choice choice;
 } view_settings;
 
@@ -45,6 +48,7 @@ static const option_row view_options[] = {
     {"export", 0, "FILE", "a picture of one head: .svg; --layer and --head choose it", OUTPUT(view_settings, export, ".svg")},
     {"title", 0, "TEXT", "its title (default: the metadata's sentence)", TEXT(view_settings, title)},
     {"with", 0, "FILE", "compare with this file, which has as many layers and heads", TEXT(view_settings, with)},
+    {"live", 0, NULL, "a tab that computes a head anew as its options change", FLAG(view_settings, live)},
     {"layer", 0, "LIST", "only these layers, such as 0,3-5", TEXT(view_settings, choice.layers)},
     {"head", 0, "LIST", "only these heads", TEXT(view_settings, choice.heads)},
     {"entry", 0, "LIST", "only these batch entries", TEXT(view_settings, choice.entries)},
@@ -63,6 +67,7 @@ typedef struct page {
     view_fact *facts;
     int64_t facts_count;
     char source[FILES][SOURCE_TEXT], attribution[400];
+    embedded_package library; /* with --live */
 } page;
 
 /* ---- words on the page ---- */
@@ -141,6 +146,7 @@ static attn_status compose_page(page *g, const view_settings *settings, text_buf
         .head_numbers = first->head,
         .facts = g->facts,
         .facts_count = g->facts_count,
+        .library = settings->live ? &g->library : NULL,
     };
     const attn_status status = view_write(text, &data, error);
     return status == ATTN_OK ? status : failure_about(error, first->input.path);
@@ -201,6 +207,7 @@ static char *compose_json(const page *g, const view_settings *settings, size_t b
     json_int(object, "queries", first->rows);
     json_int(object, "keys", first->input.problem.shape.len_kv);
     if (settings->output) json_text(object, "holds", first->by_rows ? "q k" : "weights");
+    if (settings->output) json_flag(object, "live", settings->live);
     if (settings->output && first->by_rows) json_number(object, "largest_difference", first->difference);
     return json_compose(object);
 }
@@ -232,7 +239,23 @@ static attn_status check_outputs(const view_settings *settings, attn_error *erro
         return failure(error, ATTN_ERR_ARGUMENT, "no output file; for example: %s", usage.example);
     if (!settings->output && settings->with)
         return failure(error, ATTN_ERR_ARGUMENT, "--with has no effect without -o: it is for the page");
+    if (!settings->output && settings->live)
+        return failure(error, ATTN_ERR_ARGUMENT, "--live has no effect without -o: it is for the page");
     return file_check_distinct(settings->output, settings->export, error);
+}
+
+/* The page computes from q and k; a second file may lack them, which its tab says. */
+static attn_status prepare_live(page *g, attn_error *error)
+{
+    const shown *first = &g->file[0];
+    if (first->input.weights)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.100s has weights and no q: --live computes weights from q and k",
+                       first->input.path);
+    if (!first->by_rows)
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "%.100s: --live is for dot products under a softmax without mask and bias tensors; this page holds weights",
+                       first->input.path);
+    return embedded_find(&g->library, error);
 }
 
 static attn_status read_files(page *g, const char *path, const view_settings *settings, const input_settings *in, attn_error *error)
@@ -244,7 +267,8 @@ static attn_status read_files(page *g, const char *path, const view_settings *se
         if (status == ATTN_OK) status = input_check_output(&g->file[f].input, settings->output, error);
         if (status == ATTN_OK) status = input_check_output(&g->file[f].input, settings->export, error);
     }
-    return status == ATTN_OK ? check_pair(g, error) : status;
+    if (status == ATTN_OK) status = check_pair(g, error);
+    return status == ATTN_OK && settings->live ? prepare_live(g, error) : status;
 }
 
 static attn_status view(const char *path, const void *own, input_settings *in, attn_error *error)

@@ -403,6 +403,11 @@ rejected 2 "attn view: head.png: expected a name that ends in .svg" view "$STREE
 rejected 2 "attn view: --export draws one head, and here are 1 entries x 6 layers x 12 heads; --layer, --head and --entry choose one" \
     view "$STREET" --export=head.svg
 rejected 2 "attn view: --with has no effect without -o: it is for the page" view "$STREET" --export=head.svg --layer=0 --head=0 --with="$STREET"
+rejected 2 "attn view: --live has no effect without -o: it is for the page" view "$STREET" --export=head.svg --layer=0 --head=0 --live
+rejected 3 "attn view: $STREET: --live is for dot products under a softmax without mask and bias tensors; this page holds weights" \
+    view "$STREET" -o out.html --live --score=cosine
+make alone.safetensors weights:f32:1x3x5:0.2
+rejected 2 "attn view: alone.safetensors has weights and no q: --live computes weights from q and k" view alone.safetensors -o out.html --live
 rejected 2 "attn view: --with=repeated.safetensors has 2 layers x 3 heads, $STREET has 6 x 12; both need the same numbers of them: --layer and --head choose" \
     view "$STREET" -o out.html --with=repeated.safetensors
 rejected 2 "attn view: gone.safetensors: cannot open: No such file or directory" view "$STREET" -o out.html --with=gone.safetensors

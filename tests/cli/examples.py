@@ -93,7 +93,8 @@ def main():
             quick = re.sub(r"^(attn train .*)--steps=\d+", r"\1--steps=2", quick)
             quick = re.sub(r"^attn train (?!.*--steps)", "attn train --steps=4 ", quick)
             done = subprocess.run(["bash", "-c", quick], env=around, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-            check(f"{command}: {line}", done.returncode == 0, done.stderr.strip())
+            lacks = done.returncode == 3 and "built without WebAssembly" in done.stderr
+            check(f"{command}: {line}", done.returncode == 0 or lacks, done.stderr.strip())
     check("there are examples", count > 30, count)
     return finish()
 

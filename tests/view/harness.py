@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the tests of the page share: the page as its reader sees it, checks that are counted and printed as TAP, and how tests are run."""
 
+import base64
 import pathlib
 import sys
 import tempfile
@@ -59,6 +60,19 @@ class Page:
         return [sum(color) / 3 for color in self.pixels(selector, rows, columns)]
 
 
+def saved(page, what):
+    """The bytes of a file that the page saves."""
+    page.browser.evaluate("""(() => { const make = URL.createObjectURL; window.saved = null;
+        URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; };
+        HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; }; })()""")
+    page.browser.click("#export-open")
+    page.browser.click(f"#export-{what}")
+    text = page.browser.evaluate("""(async () => { while (!window.saved) await new Promise(done => setTimeout(done, 10));
+        const bytes = new Uint8Array(await window.saved.arrayBuffer()); let text = ''; for (const b of bytes) text += String.fromCharCode(b); return btoa(text); })()""")
+    page.browser.press("Escape")
+    return base64.b64decode(text)
+
+
 def ordered(lightness, values, sign):
     """Whether a clearly larger weight always has a different color: darker (sign 1) or lighter (-1)."""
     pairs = [(sign * (a - b), y - x) for a, x in zip(lightness, values) for b, y in zip(lightness, values) if y - x > 0.03]
@@ -96,7 +110,7 @@ def run(test, page, checks):
     browser = page.browser
     checks(f"{test.__name__}: no message, no failure, no dialog", not (browser.messages or browser.failures or browser.dialogs),
            (browser.messages, browser.failures, browser.dialogs))
-    asked = [url for url in browser.requests if not url.startswith(page.path.as_uri())]
+    asked = [url for url in browser.requests if not url.startswith((page.path.as_uri(), "blob:", "data:"))]
     checks(f"{test.__name__}: no network request", not asked, asked)
 
 

@@ -22,10 +22,11 @@ from harness import run_all
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 OPTIONS = argparse.Namespace()
-TABS = ("row", "neuron", "roles", "compare")
+TABS = ["row", "neuron", "roles", "compare"] # and "live", if the command has WebAssembly
 # The overview, a head, and each tab beside it.
 PLACES = ["", "#query=9", "#layer=3&head=1", "#sort=spread", *(f"#layer=3&head=1&query=9&key=2&b=0.3.2&tab={tab}" for tab in TABS),
           "#layer=3&head=1&query=9&b=0.2.2&kind=difference"]
+LIVE = ["#layer=3&head=1&query=9&key=2&live=scale:0.5,causal:1,sink:1,base:10000,out:5.7&kind=change&tab=live", "#layer=3&head=1&query=9&key=2&live=scale:0.5&tab=row"]
 
 
 def find_axe():
@@ -39,7 +40,7 @@ def test_page_axe(page):
     for scheme, width in (("light", 1400), ("dark", 1400), ("light", 420)):
         page.browser.resize(width, 900)
         page.browser.prefer(scheme)
-        for place in PLACES + ["help", "export"]:
+        for place in PLACES + LIVE + ["help", "export"]:
             page.open("" if place in ("help", "export") else place)
             if place in ("help", "export"):
                 page.browser.click(f"#{place}-open")
@@ -60,7 +61,7 @@ CONTROLS = """[...document.querySelectorAll('button, select, input, summary, [ta
 
 def test_page_tab(page):
     """Every control is reached by Tab, and leaves by it."""
-    for place in ("", "#layer=3&head=1&query=9&tab=compare", "#layer=3&head=1&query=9&tab=neuron"):
+    for place in ("", "#layer=3&head=1&query=9&tab=compare", "#layer=3&head=1&query=9&tab=neuron", *LIVE):
         page.open(place)
         page.browser.evaluate("new Promise(done => setTimeout(done, 400))")
         wanted, reached = set(page.browser.evaluate(CONTROLS)), set()
@@ -113,7 +114,7 @@ def test_page_screens(page):
     """No part is wider than the screen."""
     for width, height in ((1400, 900), (960, 700), (420, 800), (360, 740)):
         page.browser.resize(width, height)
-        for place in PLACES:
+        for place in PLACES + LIVE:
             page.open(place)
             if width < 700 and "tab=" in place:
                 page.browser.click(f"#tab-{place.rsplit('=', 1)[1]}")
@@ -171,7 +172,7 @@ def test_page_frame(page):
         page.check(f"the tab {tab}", len(ask("document.getElementById('sheet').textContent")) > 40)
     page.check("its address stays", ask("location.href") == "about:srcdoc")
     requests = [url for url in page.browser.requests if not url.startswith("file:")]
-    page.check("and it asks for nothing", all(url.startswith(("about:", "data:")) for url in requests), requests)
+    page.check("and it asks for nothing", all(url.startswith(("about:", "data:", "blob:")) for url in requests), requests)
     page.browser.requests.clear()
 
 
@@ -188,7 +189,13 @@ def main():
         return 77
 
     def write(_, path):
-        done = subprocess.run([OPTIONS.attn, "view", OPTIONS.data, "-o", path, "--json"], capture_output=True, text=True, check=False)
+        call = [OPTIONS.attn, "view", OPTIONS.data, "-o", path, "--json"]
+        done = subprocess.run([*call, "--live"], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            TABS.append("live")
+        else: # a command without WebAssembly
+            LIVE.clear()
+            done = subprocess.run(call, capture_output=True, text=True, check=False)
         return done.returncode == 0 and json.loads(done.stdout)["heads"] == 12
 
     tests = [value for name, value in globals().items() if name.startswith("test_") and (value is test_page_axe) == OPTIONS.axe]

@@ -8,7 +8,6 @@ The numbers that it should show are computed here, or by `attn run`.  Prints TAP
 """
 
 import argparse
-import base64
 import json
 import math
 import pathlib
@@ -23,7 +22,7 @@ import xml.dom.minidom
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import tensor_file  # pylint: disable=wrong-import-position
 from on_terminal import on_terminal  # pylint: disable=wrong-import-position
-from harness import near, run_all  # pylint: disable=wrong-import-position
+from harness import near, run_all, saved  # pylint: disable=wrong-import-position
 
 OPTIONS = argparse.Namespace()
 FOLDER = tempfile.TemporaryDirectory()
@@ -142,19 +141,6 @@ def go(page, fragment):
 def table(page, selector):
     """The texts of the cells of each line."""
     return page.browser.evaluate(f"[...document.querySelectorAll({selector!r})].map(line => [...line.children].map(cell => cell.textContent))")
-
-
-def saved(page, what):
-    """The bytes of a file that the page saves."""
-    page.browser.evaluate("""(() => { const make = URL.createObjectURL; window.saved = null;
-        URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; };
-        HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; }; })()""")
-    page.browser.click("#export-open")
-    page.browser.click(f"#export-{what}")
-    text = page.browser.evaluate("""(async () => { while (!window.saved) await new Promise(done => setTimeout(done, 10));
-        const bytes = new Uint8Array(await window.saved.arrayBuffer()); let text = ''; for (const b of bytes) text += String.fromCharCode(b); return btoa(text); })()""")
-    page.browser.press("Escape")
-    return base64.b64decode(text)
 
 
 def weights_of(path, *words):

@@ -130,10 +130,10 @@ function npyParts(cells, shape) {
 
 /* ---- the dialog ---- */
 
-const KIND_NAMES = { weight: 'weights', score: 'scores', value: 'weight × |value|', difference: 'A − B' };
+const KIND_NAMES = { weight: 'weights', score: 'scores', value: 'weight × |value|', difference: 'A − B', change: 'live − recorded' };
 
 const exportTitle = () => (state.layer === null ? `${about.title ?? 'Attention weights'}: all heads`
-  : `${thumbnailName(state.layer, state.head)}, ${KIND_NAMES[state.kind]}`);
+  : `${thumbnailName(state.layer, state.head)}, ${KIND_NAMES[state.kind]}${isChanged() && state.kind !== 'change' ? ', options changed' : ''}`);
 const exportName = () => (state.layer === null ? 'heads' : `layer${about.layers[state.layer]}-head${about.heads[state.head]}${state.kind === 'weight' ? '' : `-${state.kind}`}`);
 
 /* The picture of an SVG's text, as PNG. */

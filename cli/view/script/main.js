@@ -5,10 +5,10 @@
 const longRows = sequences.some(({ lenK }) => lenK > 64); /* there, weights are small: start with each head's own scale */
 const other = sequences.findIndex(({ file }) => file === 1); /* the first sequence of the file that is compared with */
 const initial = { sequence: 0, layer: null, head: null, query: null, key: null, scale: longRows ? 'max' : 'one', tab: 'row', kind: 'weight', pool: 'most',
-                  sort: 'place', filter: '', content: false, b: other < 0 ? null : { sequence: other, layer: null, head: null } };
+                  sort: 'place', filter: '', content: false, live: {}, b: other < 0 ? null : { sequence: other, layer: null, head: null } };
 const state = { ...initial };
 
-const openHead = () => (state.layer === null ? null : headAt(state.sequence, state.layer, state.head));
+const openHead = () => (state.layer === null ? null : liveHead() ?? headAt(state.sequence, state.layer, state.head));
 const scaleTop = (head) => (state.scale === 'one' ? 1 : head.max());
 
 /* What the map can show: what the head has, and the difference if there is a B. */
@@ -32,6 +32,7 @@ function writeAddress(push) {
   if (state.content) parts.set('content', '1');
   if (JSON.stringify(state.b) !== JSON.stringify(initial.b))
     parts.set('b', state.b ? [state.b.sequence, ...(state.b.layer === null ? [] : [about.layers[state.b.layer], about.heads[state.b.head]])].join('.') : '');
+  if (isChanged()) parts.set('live', writeLive());
   if (chosenTheme) parts.set('theme', chosenTheme);
   const hash = `#${parts}`;
   if (hash === (location.hash || '#')) return;
@@ -56,7 +57,7 @@ function readAddress() {
                          key: number('key', lenK), scale: oneOf('scale', ['one', 'max']) ?? initial.scale,
                          tab: oneOf('tab', TABS.map(({ id }) => id)) ?? initial.tab, pool: oneOf('pool', ['most', 'mean']) ?? initial.pool,
                          content: parts.get('content') === '1',
-                         b: parts.has('b') ? readPlace(parts.get('b')) : initial.b });
+                         b: parts.has('b') ? readPlace(parts.get('b')) : initial.b, live: readLive(parts.get('live')) });
   state.sort = oneOf('sort', orderChoices().map(({ id }) => id)) ?? initial.sort;
   state.filter = oneOf('filter', roleTable.map(({ name }) => name)) ?? initial.filter;
   state.kind = oneOf('kind', kindsInUse()) ?? initial.kind;
@@ -164,6 +165,7 @@ function render() {
   else renderGrid();
   renderReadout();
   renderPanel();
+  followLive();
 }
 
 /* ---- start ---- */

@@ -3,13 +3,13 @@
  * map.js - draws the open head: cells, their numbers where there is room, what is selected, the two margins, the small map.
  */
 
-/* What the map shows: the open head, or its difference from B. */
-const shownHead = () => (state.kind === 'difference' ? differenceHead() : openHead());
+/* What the map shows: the open head, its difference from B, or from what was recorded. */
+const shownHead = () => (state.kind === 'difference' ? differenceHead() : state.kind === 'change' ? liveHead().difference : openHead());
 
 /* The top of the colors of the map; null: the largest number in view. */
 function mapTop(head) {
   if (state.kind === 'weight') return scaleTop(head);
-  if (state.kind === 'difference') return state.scale === 'one' ? 1 : null;
+  if (state.kind === 'difference' || state.kind === 'change') return state.scale === 'one' ? 1 : null;
   return null;
 }
 

@@ -7,6 +7,7 @@ const TABS = [
   { id: 'neuron', name: 'Neuron', contents: () => neuronTab() },
   { id: 'roles', name: 'Roles', contents: () => rolesTab() },
   { id: 'compare', name: 'Compare', contents: () => compareTab() },
+  ...(hasLibrary ? [{ id: 'live', name: 'Live', contents: () => liveContents() }] : []),
 ];
 
 const panel = { open: true };
@@ -30,6 +31,8 @@ function chooseTab(tab) {
   panel.open = !panel.open || tab !== state.tab;
   if (!isNarrow()) panel.open = true;
   go({ tab });
+  if (tab === 'live' && isNarrow() && panel.open && state.layer !== null) /* sliders are of use beside the map alone */
+    scrollTo(0, byId('head').getBoundingClientRect().top + scrollY - byId('back').parentElement.offsetHeight);
 }
 
 const isNarrow = () => matchMedia('(max-width: 700px)').matches;
@@ -40,13 +43,15 @@ function renderPanel() {
     const tab = byId(`tab-${id}`), chosen = id === state.tab;
     tab.setAttribute('aria-selected', String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
+    if (id === 'live') tab.classList.toggle('changed', isChanged());
   }
   byId('panel').classList.toggle('closed', !panel.open);
   sheet.setAttribute('aria-labelledby', `tab-${state.tab}`);
   const focused = document.activeElement?.closest('#sheet') ? document.activeElement : null;
   const same = focused && (focused.id ? `#${focused.id}` : null), words = focused?.textContent;
   const contents = !sequence.lenQ || !sequence.lenK ? [el('p', { class: 'quiet' }, 'This sequence is empty.')]
-    : TABS.find(({ id }) => id === state.tab).contents().filter(Boolean);
+    : [state.tab === 'live' ? null : liveMark(), ...TABS.find(({ id }) => id === state.tab).contents()].filter(Boolean);
+  if (contents.length === 1 && sheet.childNodes.length === 1 && sheet.firstChild === contents[0]) return; /* a tab that keeps its element */
   const scrolled = sheet.scrollTop;
   sheet.replaceChildren(...contents);
   sheet.scrollTop = scrolled;

@@ -4,7 +4,7 @@
  * short steps between frames.  Zoomed out, a tile keeps only parts of 2 x 2, 4 x 4 ... cells.
  */
 const TILE = { side: 256, atOnce: 12, step: 8, bytes: 64 << 20 }; /* atOnce, step: milliseconds */
-const SIGNED = new Set(['score', 'difference']);
+const SIGNED = new Set(['score', 'difference', 'change']);
 
 const tiles = { cache: new Cache(TILE.bytes), queue: [], running: false, scratch: new Float32Array(TILE.side * TILE.side) };
 
