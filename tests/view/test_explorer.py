@@ -1,78 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What the page of `attn view` computes from q and k, and what it does with it: tabs, comparison, roles, export, sizes and speed.
+"""What the page of `attn view` computes from q and k, and what it does with it: tabs, comparison, roles, export.
 
     test_explorer.py --attn PROGRAM --data FILE [--only NAME]
 
 The numbers that it should show are computed here, or by `attn run`.  Prints TAP; exits with 77 without a browser.
 """
 
-import argparse
 import json
 import math
 import pathlib
 import random
 import re
 import struct
-import subprocess
 import sys
-import tempfile
 import xml.dom.minidom
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import tensor_file  # pylint: disable=wrong-import-position
-from on_terminal import on_terminal  # pylint: disable=wrong-import-position
-from harness import near, run_all, saved  # pylint: disable=wrong-import-position
-
-OPTIONS = argparse.Namespace()
-FOLDER = tempfile.TemporaryDirectory()
-HERE = pathlib.Path(FOLDER.name)
-
-
-def attn(*words):
-    return subprocess.run([OPTIONS.attn, *map(str, words)], capture_output=True, text=True, check=False)
-
-
-def view(path, *words):
-    """Writes the page; what --json says of it, or None."""
-    done = attn("view", *words, "-o", path, "--json")
-    return json.loads(done.stdout) if done.returncode == 0 else print("# " + done.stderr.strip())
-
-
-def halfs(count, seed):
-    """Raw half floats between 0.25 and 2 in size, of both signs: quick to make."""
-    exponents = bytes((b & 0x80) | (0x34 + (b & 0x0b)) for b in range(256))
-    draw, raw = random.Random(seed), bytearray(2 * count)
-    raw[0::2] = draw.randbytes(count)
-    raw[1::2] = draw.randbytes(count).translate(exponents)
-    return bytes(raw)
-
-
-def floats(raw):
-    return struct.unpack(f"<{len(raw) // 2}e", raw)
+from explorer import HERE, OPTIONS, attn, go, main, readout, table, view, weights_of
+from harness import near, saved
+import tensor_file
 
 
 # ---- the pages: write_KIND(path) makes the input, and the page from it
-
-LONG, MANY, DIM = 4096, 512, 64
-CELLS = 100
-
-
-def write_many(path):
-    q, k = ("F16", (6, 12, MANY, DIM), halfs(72 * MANY * DIM, 1)), ("F16", (6, 12, MANY, DIM), halfs(72 * MANY * DIM, 2))
-    tensor_file.write(HERE / "many.safetensors", {"q": q, "k": k})
-    return view(path, HERE / "many.safetensors", "--causal")
-
-
-def write_long(path):
-    """A head whose numbers no half float holds, so that the page rounds them."""
-    q, k = ([1.0003 * x for x in floats(halfs(LONG * DIM, seed))] for seed in (3, 4))
-    tensor_file.write(HERE / "long.safetensors", {"q": ("F32", (1, LONG, DIM), q), "k": ("F32", (1, LONG, DIM), k)})
-    said = view(path, HERE / "long.safetensors")
-    if said:
-        rounded = [[struct.unpack("<e", struct.pack("<e", x))[0] for x in numbers] for numbers in (q, k)]
-        write_long.rounded, write_long.said, write_long.given = rounded, said, (q, k)
-    return said
 
 
 def write_real(path):
@@ -126,29 +75,6 @@ def write_mechanism(path):
 
 
 # ---- what the page says
-
-
-def readout(page):
-    """The number of the readout in full."""
-    return float(page.browser.evaluate("document.querySelector('#readout b').title"))
-
-
-def go(page, fragment):
-    """Changes the address of an open page, which follows at once."""
-    page.browser.evaluate(f"(history.replaceState(null, '', {'#' + fragment!r}), dispatchEvent(new HashChangeEvent('hashchange')))")
-
-
-def table(page, selector):
-    """The texts of the cells of each line."""
-    return page.browser.evaluate(f"[...document.querySelectorAll({selector!r})].map(line => [...line.children].map(cell => cell.textContent))")
-
-
-def weights_of(path, *words):
-    """The weights that attn run computes."""
-    out = HERE / "weights.safetensors"
-    done = attn("run", path, *words, "--weights", "-o", out)
-    assert done.returncode == 0, done.stderr
-    return tensor_file.read(out)[0]["weights"]
 
 
 # ---- numbers
@@ -306,82 +232,6 @@ def test_real_kinds(page):
     page.check("m goes on", page.fragment()["kind"] == "value", page.fragment())
 
 
-def test_long_head(page):
-    """4096 tokens: small, right, and smooth."""
-    check, said, (q, k) = page.check, write_long.said, write_long.given
-    size = page.path.stat().st_size
-    check("a head of 4096 tokens is under 3 MB", size < 3e6, size)
-    # A score is off by at most the rounding of both factors, 2^-11 each: weights by exp of twice that.
-    bound = max(sum(abs(a) * m for a, m in zip(q[i * DIM:(i + 1) * DIM], [max(abs(k[j * DIM + c]) for j in range(0, LONG, 16)) for c in range(DIM)]))
-                for i in range(0, LONG, 256)) / math.sqrt(DIM) * (2 ** -10 + 2 ** -22)
-    check("the difference from the file is said, and within its bound", 0 < said["largest_difference"] <= math.exp(2 * bound) - 1, said)
-    _, printed = on_terminal([OPTIONS.attn, "view", HERE / "long.safetensors", "-o", HERE / "again.html"])
-    check("and printed on a terminal", f"long.safetensors differ by at most {said['largest_difference']:.2g}\n".encode() in printed, printed[-200:])
-    check("with the same bytes again", (HERE / "again.html").read_bytes() == page.path.read_bytes())
-    page.open("#layer=0&head=0")
-    draw = random.Random(6)
-    rows = [draw.randrange(LONG) for _ in range(10)]
-    cells = [(row, draw.randrange(LONG)) for row in rows for _ in range(CELLS // 10)]
-    rounded_q, rounded_k = write_long.rounded
-    chosen = [x for row in rows for x in rounded_q[row * DIM:(row + 1) * DIM]]
-    keys = ("F32", (1, LONG, DIM), rounded_k)
-    tensor_file.write(HERE / "rows.safetensors", {"q": ("F32", (1, 10, DIM), chosen), "k": keys, "v": keys})
-    expected, found = weights_of(HERE / "rows.safetensors")[2], []
-    for n, (row, key) in enumerate(cells):
-        go(page, f"layer=0&head=0&query={row}&key={key}")
-        found.append(readout(page) / expected[n // 10 * LONG + key] - 1)
-    page.check("of which some are small", min(expected) < 1e-6)
-    # lse as f32 is off by 2^-24 of at most 16, and attn run by as much.
-    check("100 random weights are those of attn run", len(found) == CELLS and 0 < max(map(abs, found)) <= 4 * 16 * 2 ** -24, max(map(abs, found)))
-
-
-def test_long_pans(page):
-    page.open("#layer=0&head=0")
-    page.browser.press(*"++++++")
-    frames = page.browser.evaluate("""(async () => {
-        const box = document.querySelector('.map-box'), times = [], frame = () => new Promise(done => requestAnimationFrame(done));
-        for (let n = 0; n < 20; n++) {
-            const start = performance.now();
-            box.scrollBy(97, 61);
-            await frame(); await frame();
-            times.push((performance.now() - start) / 2);
-        }
-        return times.sort((a, b) => a - b); })()""")
-    page.check("the median frame of 20 pans takes less than 50 ms", frames[10] < 50, frames)
-    page.browser.send("HeapProfiler.collectGarbage")
-    heap = page.browser.send("Runtime.getHeapUsage")
-    used = heap["usedSize"] + heap.get("backingStorageSize", 0)
-    page.check("the heap stays below 300 MB", used < 300e6, heap)
-    page.browser.evaluate("new Promise(done => setTimeout(done, 1500))")
-    page.check("the small map shows the part that is in view", page.browser.evaluate(
-        "(() => { const v = document.querySelector('.map-view'), b = document.querySelector('.map-box'), m = document.querySelector('.minimap canvas');"
-        " return Math.abs(v.offsetWidth / m.clientWidth - b.clientWidth / b.scrollWidth) < 0.03 && v.offsetLeft > 0; })()"))
-
-
-def test_many_heads(page):
-    """72 heads of 512 tokens: 16 MiB, and quick."""
-    check = page.check
-    check("72 heads of 512 tokens are at most 16 MiB", page.path.stat().st_size <= 16 << 20, page.path.stat().st_size)
-    watch = """(() => { const look = () => { const all = [...document.querySelectorAll('.thumbnail canvas')].filter(c => c.getBoundingClientRect().top < innerHeight);
-        if (all.length && all.every(c => c.width !== 300)) { window.drawn = performance.now() - performance.getEntriesByType('navigation')[0].responseEnd; return; }
-        requestAnimationFrame(look); }; requestAnimationFrame(look); })()"""
-    page.browser.send("Page.addScriptToEvaluateOnNewDocument", source=watch)
-    times = []
-    for _ in range(3): # another process may have the processor
-        page.open()
-        times.append(page.browser.evaluate("window.drawn ?? Infinity"))
-    check("small maps are there within 500 ms of the page's last byte", min(times) < 500, times)
-    open_one = """(async () => { const start = performance.now(), frame = () => new Promise(done => requestAnimationFrame(done));
-        document.querySelectorAll('.thumbnail')[%d].click();
-        const canvas = document.querySelector('.map-box canvas'), small = new OffscreenCanvas(64, 64).getContext('2d', {willReadFrequently: true}),
-            state = () => { small.drawImage(canvas, 0, 0, 64, 64); return small.getImageData(0, 0, 64, 64).data.join(); };
-        let last = state(), since = performance.now();
-        for (let n = 0; n < 12; n++) { await frame(); const now = state(); if (now !== last) { last = now; since = performance.now(); n = 0; } }
-        document.getElementById('back').click(); return since - start; })()"""
-    times = [page.browser.evaluate(open_one % n) for n in range(3, 72, 7)]
-    check("a head is drawn within 150 ms", min(times) < 150, times)
-
-
 # ---- roles
 
 
@@ -526,27 +376,5 @@ def test_real_export(page):
     check("CSV of all heads", len(rows) == 73 and rows[0].startswith("layer,head,largest,entropy"))
 
 
-def test_many_export(page):
-    page.open("#layer=1&head=2")
-    drawn = xml.dom.minidom.parseString(saved(page, "svg").decode())
-    image = drawn.getElementsByTagName("image")
-    page.check("beyond 64 x 64 the SVG has a picture inside", len(image) == 1 and image[0].getAttribute("href").startswith("data:image/png;base64,"))
-    page.check("and no rectangles but the paper", len(drawn.getElementsByTagName("rect")) == 1)
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--attn", required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--only", default="")
-    parser.parse_args(namespace=OPTIONS)
-
-    def write(kind, path):
-        return globals()[f"write_{kind}"](path) is not None
-
-    with FOLDER:
-        return run_all([value for name, value in globals().items() if name.startswith("test_")], write, OPTIONS.only)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(globals()))
