@@ -6,11 +6,9 @@ layer, computed here by its definition in double.
 usage: families.py ATTN
 """
 
-import itertools
 import json
 import math
 import subprocess
-import sys
 
 import layer
 from layer import ATTN, BOUND, Tensor, far, load, run, save, softmax, tensor, times

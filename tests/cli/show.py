@@ -145,7 +145,7 @@ def differences():
     tensor_file.write("b.safetensors", {"x": ("F32", [2, 3], b), "new": ("F32", [1], [1]), "shape": ("F32", [1, 2], [1, 2]),
                                         "type": ("F64", [2], [0.5, 0.1]), "same": ("I64", [1], [2**60])})
     said = show("a.safetensors", "--diff=b.safetensors", status=1)
-    check("differences in words", said == f"""gone: not in b.safetensors
+    check("differences in words", said == """gone: not in b.safetensors
 same i64 [1]: same
 shape f32 [2, 1]: shape differs, [1, 2]
 type f32 [2]: type differs, f64, 1 of 2 numbers

@@ -61,10 +61,10 @@ def check_planted():
     for place, role in enumerate(POINTS):
         best = max(found, key=lambda head: head[role])
         check(f"the planted head of {role} scores 1 and ranks first", best["head"] == place and best[role] == 1, best)
-        check(f"  and is named so", role in best["roles"], best["roles"])
+        check("  and is named so", role in best["roles"], best["roles"])
         others = [head["head"] for head in found if role in head["roles"] and head["head"] != place]
         # whoever looks at the first token from all queries, or at one separator, does so by definition
-        check(f"  alone", not others, others)
+        check("  alone", not others, others)
     uniform = found[len(POINTS)]
     check("a uniform head equals the baseline in each number", all(uniform[name] == uniform["uniform"][name] for name in uniform["uniform"]), uniform)
     check("  and has no role", uniform["roles"] == [])

@@ -182,7 +182,7 @@ def test_real_controls(page):
         page.check(f"{name}: it is marked as changed", page.count(".tab.changed") == 1 and page.count(".live-row.changed") == (name != "out"))
         page.check(f"{name}: the flags are said", all(flag in page.text("#live-flags") for flag in flags(page)) and (not tensors or "file" in page.text("#live-flags") or "mask" in page.text("#live-flags")),
                    page.text("#live-flags"))
-        page.check(f"{name}: the address keeps it", f"live" in page.fragment(), page.fragment())
+        page.check(f"{name}: the address keeps it", "live" in page.fragment(), page.fragment())
         page.browser.click("#live-reset")
         page.check(f"{name}: Reset", wait(page) < 1e-6 and "live" not in page.fragment(), page.fragment())
 

@@ -11,6 +11,7 @@ import math
 import random
 import struct
 import sys
+import xml.dom.minidom
 
 from explorer import HERE, OPTIONS, go, main, quick, readout, view, weights_of
 from harness import saved
