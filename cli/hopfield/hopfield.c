@@ -136,7 +136,8 @@ static void print_text(const hopfield_work *w)
         printf("\n");
     }
     for (int64_t m = 0; w->basins && m < w->memory.stored; m++)
-        printf("pattern %" PRId64 ": %.4g of %" PRId64 " noisy states return\n", m, w->basins[m], w->settings->basin);
+        printf("pattern %" PRId64 ": %.0f of %" PRId64 " noisy states return\n", m, w->basins[m] * (double)w->settings->basin,
+               w->settings->basin);
     printf("separation %.4g; of %" PRId64 " channels, capacity %.4g classical, %.4g modern\n", w->separation, dim,
            attn_hopfield_classical_capacity(dim), attn_hopfield_modern_capacity(dim));
 }
