@@ -25,22 +25,6 @@ attn_status maps_check(const maps_settings *s, const char *steps, attn_error *er
 
 /* ---- the file ---- */
 
-/* The tokens of packed sequences, which are batch entries of the map, as a list for each. */
-static attn_status set_tokens(const labels *l, attn_archive *out, attn_error *error)
-{
-    json_need_memory();
-    cJSON *lists = cJSON_CreateArray();
-    for (int64_t k = 0; k < l->lists; k++) {
-        cJSON *words = cJSON_CreateArray();
-        cJSON_AddItemToArray(lists, words);
-        for (int64_t n = 0; n < l->list[k].count; n++) cJSON_AddItemToArray(words, cJSON_CreateString(l->list[k].word[n]));
-    }
-    char *const text = json_compose(lists);
-    const attn_status status = attn_archive_set_metadata(out, "tokens", text, error);
-    free(text);
-    return status;
-}
-
 /* Adds `weights` in the leading axes of the input, with one layer if `last`, and `heads` heads. */
 static attn_status make(const attention_input *input, const labels *l, int64_t heads, int last, attn_archive **out, float **weights,
                         attn_error *error)
@@ -59,7 +43,7 @@ static attn_status make(const attention_input *input, const labels *l, int64_t h
         const attn_metadata *from = attn_archive_metadata_at(input->file, k);
         status = attn_archive_set_metadata(*out, from->key, from->value, error);
     }
-    if (status == ATTN_OK && input->begins_q && l->lists > 1) status = set_tokens(l, *out, error);
+    if (status == ATTN_OK && input->begins_q && l->lists > 1) status = labels_write(*out, l->list, l->lists, error);
     snprintf(number, sizeof number, "[%" PRId64 "]", l->layer_number[l->layers - 1]);
     if (status == ATTN_OK && last) status = attn_archive_set_metadata(*out, "layers", number, error);
     return status == ATTN_OK ? attn_archive_set_metadata(*out, "attn_version", attn_version(), error) : status;

@@ -187,6 +187,21 @@ void labels_free(labels *l)
     free(l->layer_number);
 }
 
+attn_status labels_write(attn_archive *out, const token_list *list, int64_t lists, attn_error *error)
+{
+    json_need_memory();
+    cJSON *all = cJSON_CreateArray();
+    for (int64_t k = 0; k < lists; k++) {
+        cJSON *words = lists > 1 ? cJSON_CreateArray() : all;
+        if (words != all) cJSON_AddItemToArray(all, words);
+        for (int64_t n = 0; n < list[k].count; n++) cJSON_AddItemToArray(words, cJSON_CreateString(list[k].word[n]));
+    }
+    char *const text = json_compose(all);
+    const attn_status status = attn_archive_set_metadata(out, "tokens", text, error);
+    free(text);
+    return status;
+}
+
 int64_t labels_batch(const labels *l, int64_t layer, int64_t entry)
 {
     return (entry / l->inner * l->layers + layer) * l->inner + entry % l->inner;

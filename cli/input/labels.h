@@ -33,6 +33,9 @@ attn_status labels_read_file(token_list *list, const char *path, attn_error *err
 attn_status labels_read(labels *l, const attention_input *input, const char *tokens_path, attn_error *error);
 void labels_free(labels *l);
 
+/* Writes `tokens` into the metadata of a file: one list of words, or one for each entry. */
+attn_status labels_write(attn_archive *out, const token_list *list, int64_t lists, attn_error *error);
+
 /* The batch entry of the problem for this layer of this entry. */
 int64_t labels_batch(const labels *l, int64_t layer, int64_t entry);
 

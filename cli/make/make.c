@@ -91,16 +91,9 @@ static attn_status add_tokens(attn_archive *archive, const char *path, const att
     if (status == ATTN_OK && list.count != shape->len_q && list.count != shape->len_kv)
         status = failure(error, ATTN_ERR_SHAPE, "%.100s: %" PRId64 " tokens for %" PRId64 " queries and %" PRId64 " keys", path,
                          list.count, shape->len_q, shape->len_kv);
-    cJSON *words = cJSON_CreateArray();
-    for (int64_t k = 0; k < list.count; k++) {
-        cJSON_AddItemToArray(words, cJSON_CreateString(list.word[k]));
-        free(list.word[k]);
-    }
+    if (status == ATTN_OK) status = labels_write(archive, &list, 1, error);
+    for (int64_t k = 0; k < list.count; k++) free(list.word[k]);
     free(list.word);
-    char *text = cJSON_PrintUnformatted(words);
-    if (status == ATTN_OK) status = attn_archive_set_metadata(archive, "tokens", text, error);
-    free(text);
-    cJSON_Delete(words);
     return status;
 }
 

@@ -45,6 +45,7 @@ typedef struct mpi_run {
 /* A forward pass, and the pass beyond it, if there is one. */
 typedef struct work {
     const mpi_run *given;
+    const char *tokens; /* --tokens */
     ranks ranks;
     const common_settings *common;
     attention_input input;
@@ -165,7 +166,7 @@ static attn_status finish(work *w, double seconds, attn_error *error)
                                                : (summary_fact){"why", about.why, 0},
                                   {NULL, NULL, 0}};
     const attn_archive_tensor *const *read = w->is_linear ? w->linear.input.used : NULL;
-    const run_summary done = {&w->input, w->out, read, settings->output, kernel, seconds, facts};
+    const run_summary done = {&w->input, w->out, read, settings->output, kernel, w->tokens, seconds, facts};
     if (w->is_linear) w->input.spec = w->linear.input.spec;
     const common_settings *common = w->common;
     const int tells = !common->quiet && !common->json && !common->prints_numbers; /* mpirun hides whether there is a terminal */
@@ -183,6 +184,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     const ranks *r = &w->ranks;
     w->given = own;
     w->common = &in->common;
+    w->tokens = in->tokens;
     w->is_linear = linear_is_requested(&in->spec);
     status = ranks_open(&w->ranks, MPI_COMM_WORLD, error);
     in->common.threads = ranks_threads(r, &in->common);

@@ -8,6 +8,7 @@
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
 #include "cli/input/difference.h"
+#include "cli/input/labels.h"
 #include "cli/input/listed.h"
 #include "testing/problem/linear_tensors.h"
 #include "testing/text/failure.h"
@@ -18,6 +19,15 @@ typedef struct differences {
     int count;
 } differences;
 
+static attn_status add_tokens(const run_summary *done, attn_error *error)
+{
+    labels l;
+    attn_status status = labels_read(&l, done->input, done->tokens, error);
+    if (status == ATTN_OK) status = labels_write(done->out, l.list, l.lists, error);
+    labels_free(&l);
+    return status;
+}
+
 static attn_status add_metadata(const run_summary *done, const char *problem, attn_error *error)
 {
     const attention_input *input = done->input;
@@ -27,6 +37,7 @@ static attn_status add_metadata(const run_summary *done, const char *problem, at
         const attn_metadata *entry = attn_archive_metadata_at(input->file, k);
         status = attn_archive_set_metadata(out, entry->key, entry->value, error);
     }
+    if (status == ATTN_OK && done->tokens) status = add_tokens(done, error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_version", attn_version(), error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_problem", problem, error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_kernel", done->kernel, error);

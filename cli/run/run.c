@@ -108,7 +108,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     if (status == ATTN_OK) {
         snprintf(kernels, sizeof kernels, "%s%s%s", linear ? walk.description.kernel : work.description.kernel, beyond ? ", " : "",
                  beyond ? gradients.computation.description.kernel : "");
-        const run_summary done = {&input, out, walk.input.used, settings->output, kernels, seconds_now() - begin, NULL};
+        const run_summary done = {&input, out, walk.input.used, settings->output, kernels, in->tokens, seconds_now() - begin, NULL};
         status = summary_finish(&done, settings->compare, common, options_tell(common), error);
     }
     attn_archive_destroy(out);

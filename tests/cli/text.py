@@ -210,7 +210,30 @@ def messages():
     check("no such file", done.stderr == "attn run: missing.csv: No such file or directory\n", done.stderr)
 
 
+def words():
+    """`--tokens` of run: labels of what it writes, for the commands that show it."""
+    with open("words.txt", "w") as file:
+        file.write("the\ncat\n")
+    run = ["run", "--q=1 0; 0 1", "--k=1 0; 0 1", "--v=1 0; 0 1", "--weights", "-o", "labelled.safetensors"]
+    attn(*run, "--tokens=words.txt")
+    found = tensor_file.read("labelled.safetensors")[1]
+    check("run --tokens: words in the metadata", json.loads(found["tokens"]) == ["the", "cat"], found)
+    check("  top finds them", "0 the" in attn("top", "labelled.safetensors", "--token=cat").stdout)
+    attn("run", "labelled.safetensors", *run[1:-2], "-o", "again.safetensors", "--tokens=other.txt", status=2)
+    with open("other.txt", "w") as file:
+        file.write("a\ndog\n")
+    attn("run", "labelled.safetensors", *run[1:-2], "-o", "again.safetensors", "--tokens=other.txt")
+    found = tensor_file.read("again.safetensors")[1]
+    check("  in place of those of the input", json.loads(found["tokens"]) == ["a", "dog"], found)
+    with open("other.txt", "w") as file:
+        file.write("a\ndog\nbarks\n")
+    done = attn(*run[:-1], "three.safetensors", "--tokens=other.txt", status=2)
+    check("three words for two tokens", done.stderr == "attn run: other.txt: 3 tokens for 2 queries and 2 keys\n", done.stderr)
+    check("  write nothing", not os.path.exists("three.safetensors"))
+
+
 def main():
+    words()
     roles()
     rows_and_names()
     printed()
