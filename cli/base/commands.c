@@ -35,8 +35,11 @@ void command_warn(const char *format, ...)
     va_list values;
     if (warning_count == MOST_WARNINGS) return;
     va_start(values, format);
-    (void)vsnprintf(warnings[warning_count++], WARNING, format, values);
+    (void)vsnprintf(warnings[warning_count], WARNING, format, values);
     va_end(values);
+    for (int n = 0; n < warning_count; n++)
+        if (strcmp(warnings[n], warnings[warning_count]) == 0) return; /* a command may read its input twice */
+    warning_count++;
 }
 
 void command_json_warnings(struct cJSON *object)

@@ -49,8 +49,8 @@ int command_fail(const char *command, const char *subject, const attn_error *err
 /* EXIT_DONE if status is ATTN_OK, else as command_fail. */
 int command_end(attn_status status, const char *command, const char *subject, const attn_error *error);
 
-/* What a command that succeeds says besides, at most 4 times: command_end prints "attn COMMAND: warning: MESSAGE" on standard
- * error. For --json: adds a list `warnings` of the messages, if there are any. */
+/* What a command that succeeds says besides, at most 4 times, each once: command_end prints "attn COMMAND: warning: MESSAGE" on
+ * standard error. For --json: adds a list `warnings` of the messages, if there are any. */
 struct cJSON;
 __attribute__((format(printf, 1, 2))) void command_warn(const char *format, ...);
 void command_json_warnings(struct cJSON *object);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "find.h"
+#include "needed.h"
 #include "parts.h"
 #include "testing/memory/element.h"
 #include "testing/text/failure.h"
@@ -195,6 +196,7 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     input_lay_int8(input);
     if (input->spec.block && value == INPUT_NO_VALUE) input_block_rows(input);
     if (value == INPUT_NO_VALUE) named_masks_block_rows(&input->masks, &input->problem, &input->tensors);
+    needed_warn(input, settings->mask_drop);
     return ATTN_OK;
 }
 

@@ -318,6 +318,7 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     if (status != ATTN_OK) return status;
 
     w->attention.shape = (attn_shape){0};
+    w->spec = spec;
     if (s->weights) tensors_request(all, TENSOR(weights));
     w->attention.outputs.after_dropout = s->after_dropout;
     give_index(w, TENSOR(lengths_q), w->index[LENGTHS_Q]);

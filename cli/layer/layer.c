@@ -49,7 +49,8 @@ static const command_usage usage = {
              "dbias_k dbias_v, or for other kinds d and the name of the weight; for options likewise.\n"
              "--qkv writes q, k and v [head, token, channel] after projection and rotation, and with\n"
              "them wv, wo and the tensors of options, for `attn run`, `top`, `view` and `analyze`; the\n"
-             "flags of a mechanism are to be given to these again.\n"
+             "flags of a mechanism, also those that a family brings, are to be given to these again\n"
+             "(the metadata's attn_flags names them, and a warning the missing ones).\n"
              "--decode appends N tokens at a time to a cache; the result is the same up to rounding,\n"
              "and --compare compares it with that of all tokens at once.\n"
              "--tokens looks up whole words of the file's vocabulary, or numbers of tokens. x is then what\n"
@@ -287,6 +288,9 @@ static attn_status compare(layer_work *w, difference *list, int *count, attn_err
     return status;
 }
 
+/* Without it the first axis would be that of layers. */
+static const char batch_layout[] = "q k v: [batch, head, token, channel]; weights: [batch, head, query, key]";
+
 static attn_status run(layer_work *w, const char *path, const problem_spec *spec, const common_settings *common, attn_error *error)
 {
     difference list[40];
@@ -307,6 +311,8 @@ static attn_status run(layer_work *w, const char *path, const problem_spec *spec
         if (strncmp(from->key, "tokenizer.", 10) == 0) continue; /* a vocabulary is larger than the results */
         status = attn_archive_set_metadata(w->out, from->key, from->value, error);
     }
+    if (status == ATTN_OK && w->x->rank == 3 && !attn_archive_get_metadata(w->out, "layout"))
+        status = attn_archive_set_metadata(w->out, "layout", batch_layout, error);
     if (status == ATTN_OK) status = layer_name_tokens(w, error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(w->out, "attn_version", attn_version(), error);
     char *json = status == ATTN_OK && common->json ? layer_compose(w, path, seconds, list, count) : NULL;

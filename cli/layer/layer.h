@@ -70,6 +70,7 @@ typedef struct layer_work {
     int64_t extra;                                  /* columns of weights_mean beyond the keys */
     int64_t *index[LAYER_INDICES]; /* lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv; NULL: the file has none */
     const attn_archive_tensor *index_from[LAYER_INDICES];
+    problem_spec spec; /* the options, with those that the model's family brings */
     attn_problem attention;
     attn_tensors tensors; /* of the attention */
     keep_mask keep;       /* the mask of the file */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/input/needed.h"
 #include "layer.h"
 #include "testing/problem/tensors.h"
 #include "testing/text/failure.h"
@@ -160,6 +161,7 @@ attn_status layer_add_qkv(layer_work *w, attn_error *error)
     if (status == ATTN_OK) status = copy_options(w, w->file, error);
     if (status == ATTN_OK) status = copy_options(w, w->own, error);
     if (status == ATTN_OK) status = copy_projections(w, error);
+    if (status == ATTN_OK) status = needed_write(w->out, &w->spec, w->settings->mask_drop, error);
     if (status != ATTN_OK) return status;
     void *const scratch = need_memory(count, attn_dtype_size(w->x->dtype));
     twice.to = (attn_output){scratch, w->x->dtype, {0, 0, 0, 0}};

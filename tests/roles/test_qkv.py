@@ -50,7 +50,40 @@ def agrees(name, tensors, layer_flags=(), run_flags=(), shapes=None):
     return made, again
 
 
+def said_by(command, *words):
+    """What a command says on stderr."""
+    return subprocess.run([ATTN, command, "heads.safetensors", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL).stderr
+
+
+def warns():
+    """Flags of the layer that its q and k need, given again or not."""
+    x, show = {"x": floats(B, N, E)}, {"run": ["-o", "o.safetensors"], "analyze": [], "top": ["--token=#3"], "view": ["-o", "page.html"]}
+    neo = {f"h.0.attn.attention.{letter}_proj.weight": floats(H * D, E) for letter in "qkv"}
+    neo["h.0.attn.attention.out_proj.weight"] = floats(E, H * D)
+    hides = {"mask": ("BOOL", [N, N], [i < j for i in range(N) for j in range(N)])}
+    flags = "without all of these flags"
+    for name, tensors, given, needed, without in (
+            ("a flag", {**WEIGHTS, **x}, ["--causal"], ["--causal"], "without this flag"),
+            ("several", {**WEIGHTS, **x}, ["--softcap=3", "--window=2,0"], ["--window=2,0", "--softcap=3"], flags),
+            ("polarity", {**WEIGHTS, **x, **hides}, ["--mask-drop"], ["--mask-drop"], "without this flag"),
+            ("a family", {**neo, **x}, None, ["--causal", "--scale=1"], flags)):
+        tensor_file.write("in.safetensors", tensors)
+        attn("layer", "in.safetensors", "-o", "heads.safetensors", "--qkv", *(GROUPED + given if given else [f"--heads={H}"]))
+        for command, words in show.items():
+            expected = f"attn {command}: warning: heads.safetensors has q and k of a layer with {' '.join(needed)}; {without} these weights are not the layer's\n"
+            more = ["--ignore=mask"] if name == "polarity" else []  # its mask, taken as one that keeps, has a warning of its own
+            check(f"{name}: {command} without", said_by(command, *words, *more) == expected, said_by(command, *words, *more))
+            check(f"{name}: {command} with", said_by(command, *words, *needed) == "", said_by(command, *words, *needed))
+    attn("layer", "in.safetensors", "-o", "heads.safetensors", "--qkv", f"--heads={H}", "--plain")
+    check("none: none", said_by("analyze") == "", said_by("analyze"))
+    for flag in ("--qkv", "--weights"):
+        attn("layer", "in.safetensors", "-o", "heads.safetensors", flag, f"--heads={H}", "--plain")
+        links = json.loads(attn("top", "heads.safetensors", "--token=#3", "--json"))["links"]
+        check(f"{flag}: a batch has entries of one layer", {link["entry"] for link in links} == set(range(B)) and {link["layer"] for link in links} == {0}, links[:2])
+
+
 def main():
+    warns()
     x = {"x": floats(B, N, E)}
     made, out = agrees("grouped heads", x, shapes={"q": [B, H, N, D], "k": [B, G, N, D], "v": [B, G, N, D], "y": [B, N, E]})
     attended, wo = out["o"][2], WEIGHTS["wo"][2]
