@@ -146,6 +146,25 @@ void keep_bias_doubt(const attn_archive_tensor *t)
                      t->name, t->name);
 }
 
+/* 1 if the name ends so. */
+static int ends_in(const char *name, const char *end)
+{
+    const size_t length = strlen(name), tail = strlen(end);
+    return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+void keep_name_doubt(const attn_archive *file, const attn_archive_tensor *used)
+{
+    for (int64_t n = 0; file && n < attn_archive_count(file); n++) {
+        const attn_archive_tensor *t = attn_archive_at(file, n);
+        const int padding = ends_in(t->name, "padding_mask"); /* PyTorch's: 1 hides */
+        if (t == used || !(padding || ends_in(t->name, "attention_mask") || ends_in(t->name, "attn_mask"))) continue;
+        command_warn("tensor '%.40s' is not used; --mask=%.40s%s takes it as the mask", t->name, t->name,
+                     padding ? " --mask-drop" : "");
+        return;
+    }
+}
+
 /* The byte of a pair, whose axes in `one` have a single element. */
 static int keeps(const unsigned char *bytes, const int64_t size[4], int one, const int64_t at[4])
 {

@@ -36,4 +36,7 @@ void keep_mask_doubt(const char *name, const unsigned char *bytes, const int64_t
 /* Warns of a bias of 0 and 1 alone, of a float type. */
 void keep_bias_doubt(const attn_archive_tensor *bias);
 
+/* Warns of a tensor that has the name of a mask in other libraries, where no flag gives it a role.  used: the bias, or NULL. */
+void keep_name_doubt(const attn_archive *file, const attn_archive_tensor *used);
+
 #endif

@@ -175,6 +175,7 @@ attn_status input_read_masks(attention_input *input, int drop, attn_error *error
     if (status == ATTN_OK && drop && !mask->tensor)
         return failure(error, ATTN_ERR_ARGUMENT,
                        "%.80s: --mask-drop says what a mask means, and there is none; --mask=NAME chooses one", input->path);
+    if (!mask->tensor && !input->used[TENSOR(lengths_kv)].tensor) keep_name_doubt(input->file, bias->tensor);
     if (mask->tensor && status == ATTN_OK) status = read_keep(input, drop, error);
     if (mask->tensor && status == ATTN_OK) {
         status = read_pairs(input, TENSOR(mask), required, pair_axes, &input->spec.mask_one, error);

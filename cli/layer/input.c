@@ -155,7 +155,7 @@ static attn_status find_keep(layer_work *w, const attn_archive_tensor **mask, co
 {
     const int entries = w->x->rank == 3 || w->index[BEGINS_Q];
     if (!*mask && w->settings->mask_drop)
-        return failure(error, ATTN_ERR_ARGUMENT, "--mask-drop says what a mask means, and there is no tensor 'mask'");
+        return failure(error, ATTN_ERR_ARGUMENT, "--mask-drop says what a mask means, and there is none; --mask=NAME chooses one");
     if (!*mask) return ATTN_OK;
     if (!keep_type_fits((*mask)->dtype))
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; expected 0 and 1, of any type of numbers", (*mask)->name,
@@ -198,6 +198,7 @@ static attn_status find_pairs(const layer_work *w, const attn_archive_tensor *t,
 
 const attn_archive_tensor *layer_find_option(const layer_work *w, int t)
 {
+    if (t == TENSOR(mask) && w->settings->mask) return attn_archive_find(w->file, w->settings->mask);
     const attn_archive_tensor *found = input_named(w->file, w->settings->ignored, tensors_file_name(t), tensors_about(t)->name);
     if (!found && t == TENSOR(bias_table)) return w->table;
     /* the bias of an additive score's hidden channels is in the same file */
@@ -279,6 +280,7 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
 {
     problem_spec spec = *given;
     attn_tensors *all = &w->tensors;
+    const layer_settings *s = w->settings;
     const attn_archive_tensor *mask = layer_find_option(w, TENSOR(mask)), *bias = layer_find_option(w, TENSOR(bias));
     attn_status status = ATTN_OK;
     w->call = (attn_call){.struct_size = sizeof w->call, .dropout_seed = spec.seed};
@@ -289,7 +291,12 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     spec.dtype = w->x->dtype == ATTN_F64 ? SPEC_F64 : SPEC_F32;
     if (!w->kind->takes_scores && (spec.rel[0] || spec.score[0]))
         return failure(error, ATTN_ERR_ARGUMENT, "--%s is for multi-head layers", spec.rel[0] ? "rel" : "score");
-    const layer_settings *s = w->settings;
+    if (s->mask && !mask) {
+        char names[100];
+        input_list(w->file, names, sizeof names);
+        return failure(error, ATTN_ERR_ARGUMENT, "--mask: no tensor '%.60s' (available: %s)", s->mask, names);
+    }
+    if (!mask && !w->index[LENGTHS_KV]) keep_name_doubt(w->file, bias);
     const int64_t dim = w->sizes.head_dim ? w->sizes.head_dim : w->heads ? layer_width(w->x) / w->heads : 0;
     spec.shape =
         (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, dim, w->sizes.head_dim_v ? w->sizes.head_dim_v : dim};

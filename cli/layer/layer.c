@@ -130,6 +130,7 @@ static const option_row layer_options[] = {
     {"norm", 0, NULL, "normalise x first, by the norm beside the weights", FLAG(layer_settings, norm)},
     {"norm-epsilon", 0, "E", "epsilon of all norms", ABOVE_0(layer_settings, norm_epsilon, 1)},
     {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", CALL(set_ignored)},
+    {"mask", 0, "NAME", "a mask of 0 and 1, 1 = keep (default mask)", TEXT(layer_settings, mask)},
     {"mask-drop", 0, NULL, "in the mask, 1 = hide (as in nn.MultiheadAttention)", FLAG(layer_settings, mask_drop)},
     {"weights", 0, NULL, "write the attention weights of every head", FLAG(layer_settings, weights)},
     {"after-dropout", 0, NULL, "write them after dropout", FLAG(layer_settings, after_dropout)},

@@ -17,7 +17,7 @@
 enum { LAYER_IGNORED = 9, LAYER_INDICES = 4 };
 
 typedef struct layer_settings {
-    const char *output, *weights_file, *prefix, *names_file, *config, *kind, *tokens;
+    const char *output, *weights_file, *prefix, *names_file, *config, *kind, *tokens, *mask;
     int64_t layer; /* -1: none given */
     int64_t heads, heads_kv, head_dim, head_dim_v;
     double rope_base; /* 0: 10000 */

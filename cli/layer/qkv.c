@@ -108,8 +108,9 @@ static attn_status copy_options(layer_work *w, const attn_archive *from, attn_er
             used |= tensors_reads(&w->tensors, ATTN_FORWARD, slot) && layer_find_option(w, slot) == t;
         for (int i = 0; i < LAYER_INDICES; i++) used |= w->index_from[i] == t;
         used |= w->keep.bytes && w->keep.tensor.name == t->name;
+        const char *name = t == layer_find_option(w, TENSOR(mask)) ? tensors_file_name(TENSOR(mask)) : t->name;
         void *to;
-        if (used) status = attn_archive_allocate(w->out, t->name, t->dtype, t->rank, t->shape, &to, error);
+        if (used) status = attn_archive_allocate(w->out, name, t->dtype, t->rank, t->shape, &to, error);
         if (used && status == ATTN_OK && t->bytes) memcpy(to, t->data, t->bytes);
     }
     return status;

@@ -163,7 +163,7 @@ heads='--heads=4 --heads-kv=2'
         layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small mask:f32:5x5
     rejected 2 "attn layer: odd.safetensors: tensor 'mask' is a mask and has 0.412118 at [0, 0]; expected 0 and 1" layer odd.safetensors -o out.npz $heads
-    rejected 2 "attn layer: small.safetensors: --mask-drop says what a mask means, and there is no tensor 'mask'" \
+    rejected 2 "attn layer: small.safetensors: --mask-drop says what a mask means, and there is none; --mask=NAME chooses one" \
         layer small.safetensors -o out.npz $heads --mask-drop
     rejected 2 "attn layer: small.safetensors: --decode takes no --sparse but masks that are windows: longformer, strided, dilated, diagonal, local, radius, sliding, window" \
         layer small.safetensors -o out.npz $heads --causal --decode --sparse=prefix/2

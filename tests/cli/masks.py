@@ -99,7 +99,16 @@ def other_commands():
         used = json.loads(attn("layer", "in.safetensors", "-o", "out.safetensors", "--heads=2", "--json", *flags).stdout)["used"]
         check("  which is used", "mask" in [t["tensor"] if "tensor" in t else t["name"] for t in used])
     no_mask = run(layer, "--heads=2", "--mask-drop", command="layer")
-    check("layer --mask-drop without a mask", no_mask == (2, "attn layer: in.safetensors: --mask-drop says what a mask means, and there is no tensor 'mask'"))
+    check("layer --mask-drop without a mask", no_mask == (2, "attn layer: in.safetensors: --mask-drop says what a mask means, and there is none; --mask=NAME chooses one"))
+    named = run(layer, "--heads=2", "--mask=padding", command="layer", padding=keep)
+    check("layer --mask=NAME", named[0]["y"] == expect and named[1] == [])
+    missing = run(layer, "--heads=2", "--mask=paddling", command="layer", padding=keep)
+    check("  of no tensor", missing == (2, "attn layer: in.safetensors: --mask: no tensor 'paddling' (available: padding, wk, wo, wq, wv, x)"), missing)
+    run(layer, "--heads=2", "--mask=padding", "--qkv", "--weights", command="layer", padding=keep)
+    os.rename("out.safetensors", "heads.safetensors")
+    same = attn("run", "heads.safetensors", "-o", "out.safetensors", "--weights")
+    weights = [tensor_file.read(f"{name}.safetensors")[0]["weights"] for name in ("heads", "out")]
+    check("  goes with q, k and v as mask", same.stderr == "" and weights[0] == weights[1], same.stderr)
     for words in (["top", "--token=#1", "--json"], ["analyze", "--json"], ["view", "-o", "page.html", "--json"]):
         pages = []
         for flags, mask in (([], keep), *forms):
@@ -109,6 +118,24 @@ def other_commands():
             check(f"{words[0]} {mask[:2]} {flags}", said.pop("warnings", []) == [line.split("warning: ", 1)[1] for line in r.stderr.splitlines()])
             pages.append([x for x in flat_values(said) if isinstance(x, (int, float)) and words[0] != "view"])
         check(f"{words[0]} has the same numbers", all(near(p, pages[0]) for p in pages))
+
+
+def names():
+    """Masks by the names that they have in other libraries: used only by a flag, never silently left out."""
+    width = H * D
+    layer = {"x": floats(B, S, width), **{w: floats(width, width) for w in ("wq", "wk", "wv", "wo")}}
+    keep, lengths = ("I64", [B, S], flat(PAD)), ("I64", [B], [sum(row) for row in PAD])
+    for command, tensors, flags in (("run", QKV, []), ("layer", layer, ["--heads=2"])):
+        for name, more in (("attention_mask", ""), ("encoder.attn_mask", ""), ("src_key_padding_mask", " --mask-drop")):
+            got = run(tensors, *flags, command=command, **{name: keep})
+            check(f"{command}: {name}", got[1] == [f"tensor '{name}' is not used; --mask={name}{more} takes it as the mask"], got[1])
+            check("  as the mask: no warning", run(tensors, *flags, f"--mask={name}", command=command, **{name: keep})[1] == [])
+        for other, words in (("mask", []), ("lengths", []), ("masked", [])):
+            got = run(tensors, *flags, *words, command=command, **{other: lengths if other == "lengths" else keep},
+                      **({} if other == "masked" else {"attention_mask": keep}))
+            check(f"{command}: none beside {other}", got[1] == [], got[1])
+    added = "F32", [B, 1, 1, S], [0.0 if x else -math.inf for x in flat(PAD)]
+    check("none for a bias of this name", run(QKV, "--bias=attention_mask", attention_mask=added)[1] == [])
 
 
 def doubts():
@@ -251,6 +278,7 @@ def main():
     masks_of_every_type_and_shape()
     numbers_to_be_added()
     other_commands()
+    names()
     doubts()
     errors()
     vectors()
