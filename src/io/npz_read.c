@@ -127,6 +127,18 @@ static attn_status read_member(const attn_io_context *context, npz_archive *arch
     return attn_io_npy_append(context, name, bytes, size, bytes, tensors);
 }
 
+/* 1 if the archive is what torch.save writes: NAME/data.pkl and NAME/data/0, 1, ... */
+static bool is_pickled(npz_archive *archive)
+{
+    static const char end[] = "/data.pkl";
+    for (zip_int64_t i = 0; i < zip_get_num_entries(archive->zip, 0); i++) {
+        const char *member = zip_get_name(archive->zip, (zip_uint64_t)i, 0);
+        const size_t length = member ? strlen(member) : 0;
+        if (length >= sizeof end - 1 && !strcmp(member + length - (sizeof end - 1), end)) return true;
+    }
+    return false;
+}
+
 static attn_status read_archive(const attn_io_context *context, npz_archive *archive, attn_archive *tensors)
 {
     zip_int64_t count = zip_get_num_entries(archive->zip, 0);
@@ -149,7 +161,11 @@ static attn_status read_archive(const attn_io_context *context, npz_archive *arc
         free(name);
         if (status) return status;
     }
-    return arrays || !count ? ATTN_OK : attn_io_fail(context, ATTN_ERR_FORMAT, "no member of the archive is an .npy file");
+    if (arrays || !count) return ATTN_OK;
+    if (is_pickled(archive))
+        return attn_io_fail(context, ATTN_ERR_FORMAT,
+                            "a file of torch.save, which is a program to run; safetensors.torch.save_file writes its tensors");
+    return attn_io_fail(context, ATTN_ERR_FORMAT, "no member of the archive is an .npy file");
 }
 
 attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors)
