@@ -289,8 +289,17 @@ static attn_status compare(layer_work *w, difference *list, int *count, attn_err
     return status;
 }
 
-/* Without it the first axis would be that of layers. */
-static const char batch_layout[] = "q k v: [batch, head, token, channel]; weights: [batch, head, query, key]";
+/* What the axes of heads are for the commands that show them, which take the first of four axes for layers. */
+static attn_status name_axes(const layer_work *w, attn_error *error)
+{
+    static const char batch[] = "q k v: [batch, head, token, channel]; weights: [batch, head, query, key]";
+    char number[24];
+    attn_status status = ATTN_OK;
+    if (w->x->rank == 3 && !attn_archive_get_metadata(w->out, "layout"))
+        status = attn_archive_set_metadata(w->out, "layout", batch, error);
+    (void)snprintf(number, sizeof number, "%" PRId64, w->settings->layer);
+    return status == ATTN_OK && w->settings->layer >= 0 ? attn_archive_set_metadata(w->out, "layer", number, error) : status;
+}
 
 static attn_status run(layer_work *w, const char *path, const problem_spec *spec, const common_settings *common, attn_error *error)
 {
@@ -312,8 +321,7 @@ static attn_status run(layer_work *w, const char *path, const problem_spec *spec
         if (strncmp(from->key, "tokenizer.", 10) == 0) continue; /* a vocabulary is larger than the results */
         status = attn_archive_set_metadata(w->out, from->key, from->value, error);
     }
-    if (status == ATTN_OK && w->x->rank == 3 && !attn_archive_get_metadata(w->out, "layout"))
-        status = attn_archive_set_metadata(w->out, "layout", batch_layout, error);
+    if (status == ATTN_OK) status = name_axes(w, error);
     if (status == ATTN_OK) status = layer_name_tokens(w, error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(w->out, "attn_version", attn_version(), error);
     char *json = status == ATTN_OK && common->json ? layer_compose(w, path, seconds, list, count) : NULL;

@@ -101,6 +101,8 @@ def llama():
     save("model.gguf", "llama", tensors, **epsilon)
     y = families.expected(layers[1], rms(x, single(GAIN[1])), **halves)
     got, info, metadata = run("--layer=1", "--tokens=1,2,3,4,7", "--weights")
+    links = json.loads(subprocess.run([ATTN, "top", "out.safetensors", "--token=the", "--json"], capture_output=True).stdout)["links"]
+    check("  top says which layer it is", {link["layer"] for link in links} == {1}, links[:1])
     check("llama: a layer on tokens", far(got, y) < BOUND, far(got, y))
     check("  what was applied is told", info["applied"] == "causal, rope interleaved, base 500, rms norm of x, epsilon 0.01" and info["family"] == "gguf" and info["prefix"] == "blk.1.", info)
     check("  sizes are those of the metadata", (info["heads"], info["heads_kv"], info["head_dim"]) == (HEADS, KV, DIM), info)
