@@ -335,7 +335,7 @@ static attn_status load_gradients(attention_input *input, const char *path, cons
     if (!input->file || !attn_archive_find(input->file, "do")) return ATTN_OK; /* an error of maps.c */
     input_free(input);
     backward.spec.op = SPEC_BACKWARD;
-    const attn_status status = input_load(input, path, &backward, INPUT_VALUE, error);
+    const attn_status status = input_load(input, path, &backward, INPUT_VALUE_CUT, error);
     if (status != ATTN_OK) return status;
     *grad_o = input->tensors.grad_o;
     input->problem.op = ATTN_FORWARD;
@@ -350,7 +350,7 @@ static attn_status load(attention_input *input, const char *path, const analyze_
     const int values = settings->gradients || settings->states.steps;
     const char *flag = scores_flag(settings);
     if (flag) in->has_dtype = 1, in->spec.dtype = SPEC_F64;
-    attn_status status = flag ? input_load(input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error)
+    attn_status status = flag ? input_load(input, path, in, values ? INPUT_VALUE_CUT : INPUT_NO_VALUE, error)
                               : input_load_weights(input, path, in, error);
     if (flag && status != ATTN_OK && input_has_weights_alone(input, in))
         return failure(error, ATTN_ERR_ARGUMENT,

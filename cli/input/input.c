@@ -172,7 +172,7 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (status == ATTN_OK) status = input_read_heads(input, error);
     if (status == ATTN_OK) status = input_read_terms(input, error);
     if (status == ATTN_OK) status = input_read_gradients(input, error);
-    if (status == ATTN_OK && input->spec.packed && value == INPUT_NO_VALUE) status = input_set_unpacked(input, error);
+    if (status == ATTN_OK && input->spec.packed && value != INPUT_VALUE) status = input_set_unpacked(input, error);
     if (status != ATTN_OK) return status;
     set_data(input, settings->has_dtype);
     status = build(input, error);
@@ -194,8 +194,8 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     status = input_rotate(input, settings, error);
     if (status != ATTN_OK) return status;
     input_lay_int8(input);
-    if (input->spec.block && value == INPUT_NO_VALUE) input_block_rows(input);
-    if (value == INPUT_NO_VALUE) named_masks_block_rows(&input->masks, &input->problem, &input->tensors);
+    if (input->spec.block && value != INPUT_VALUE) input_block_rows(input);
+    if (value != INPUT_VALUE) named_masks_block_rows(&input->masks, &input->problem, &input->tensors);
     needed_warn(input, settings->mask_drop);
     return ATTN_OK;
 }

@@ -50,12 +50,14 @@ typedef struct attention_input {
     int owned_count;
 } attention_input;
 
-enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
+/* Whether v is read, and whether the problem can be cut between any two queries (compute/slice.h): packed sequences are then batch
+ * entries, and a mask of blocks has a row for each query. */
+enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1, INPUT_VALUE_CUT = 2 };
 
 /*
- * Reads path (NULL if --query and the others name .npy files) and builds input->problem.  With value INPUT_NO_VALUE, v is left out,
- * with dim_v 0, and packed sequences become batch entries: for commands that need only the weights.  Release with input_free, also
- * after a failure.
+ * Reads path (NULL if --query and the others name .npy files) and builds input->problem.  With value INPUT_NO_VALUE, for commands
+ * that need only the weights, v is left out, with dim_v 0; such a problem can be cut, too.  Release with input_free, also after a
+ * failure.
  */
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 /* The same without values, for commands that need only the weights: a file without q that has `weights` [leading axes, head, query,

@@ -214,7 +214,7 @@ static int shape_of_rows(const attention_input *input, int t, const int64_t size
     const int packs = tensors_packs(t), like_q = packs && last != ATTN_AXIS_ONE && last != ATTN_AXIS_TOPK;
     int rank = q->rank;
     memcpy(shape, q->shape, sizeof q->shape);
-    if (input->spec.packed && !packs) { /* weights and scores keep the batch axis */
+    if ((input->spec.packed && !packs) || input->begins_q) { /* weights and scores keep the batch axis */
         rank = 4;
         shape[0] = size[0];
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * unpacked.c - packed sequences for commands that need only the weights: each becomes a batch entry, as long as the longest, with
+ * unpacked.c - packed sequences for commands that read weights by queries: each becomes a batch entry, as long as the longest, with
  * its own length. */
 #include <string.h>
 
@@ -18,14 +18,16 @@ static const int64_t *lengths_of(attention_input *input, const int64_t *begins)
 
 attn_status input_set_unpacked(attention_input *input, attn_error *error)
 {
-    const input_tensor *k = &input->used[TENSOR(k)], *lengths = &input->used[TENSOR(lengths_q)];
+    const input_tensor *const rows[] = {&input->used[TENSOR(k)], &input->used[TENSOR(v)]},
+                              *lengths = &input->used[TENSOR(lengths_q)];
     if (!lengths->tensor) lengths = &input->used[TENSOR(lengths_kv)];
     if (lengths->tensor)
         return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s': packed sequences take their lengths from cu_seqlens",
                        lengths->path, lengths->tensor->name);
-    if (k->tensor->dtype == ATTN_I8)
-        return failure(error, ATTN_ERR_UNSUPPORTED, "%.60s: tensor '%.30s': packed keys of i8 are for attn run only", k->path,
-                       k->tensor->name);
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+        if (rows[n]->tensor && rows[n]->tensor->dtype == ATTN_I8)
+            return failure(error, ATTN_ERR_UNSUPPORTED, "%.60s: tensor '%.30s': packed %s of i8 are for attn run only",
+                           rows[n]->path, rows[n]->tensor->name, n ? "values" : "keys");
     input->begins_q = input->tensors.cu_seqlens_q.data;
     input->begins_kv = input->tensors.cu_seqlens_kv.data;
     input->tensors.cu_seqlens_q = input->tensors.cu_seqlens_kv = (attn_input){0};
@@ -56,8 +58,19 @@ static const void *unpack(attention_input *input, const void *packed, const int6
 void input_unpack(attention_input *input)
 {
     const attn_shape *s = &input->spec.shape;
-    const size_t row_q = (size_t)s->dim_qk * attn_dtype_size(input->tensors.q.dtype);
-    const size_t row_k = (size_t)problem_dim_k(&input->problem) * attn_dtype_size(input->tensors.k.dtype);
-    input->tensors.q.data = unpack(input, input->tensors.q.data, input->begins_q, s->heads_q, input->total_q, s->len_q, row_q);
-    input->tensors.k.data = unpack(input, input->tensors.k.data, input->begins_kv, s->heads_kv, input->total_kv, s->len_kv, row_k);
+    const struct {
+        attn_input *tensor;
+        int64_t channels;
+    } rows[] = {{&input->tensors.q, s->dim_qk},
+                {&input->tensors.k, problem_dim_k(&input->problem)},
+                {&input->tensors.v, s->dim_v},
+                {&input->tensors.grad_o, s->dim_v}};
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        attn_input *t = rows[n].tensor;
+        const size_t row = (size_t)rows[n].channels * attn_dtype_size(t->dtype);
+        if (!t->data || !row) continue;
+        t->data = t == &input->tensors.k || t == &input->tensors.v
+                      ? unpack(input, t->data, input->begins_kv, s->heads_kv, input->total_kv, s->len_kv, row)
+                      : unpack(input, t->data, input->begins_q, s->heads_q, input->total_q, s->len_q, row);
+    }
 }

@@ -138,6 +138,18 @@ def names():
     check("none for a bias of this name", run(QKV, "--bias=attention_mask", attention_mask=added)[1] == [])
 
 
+def blocks_beside_values():
+    """A mask of blocks is that of each query where analyze also needs values."""
+    blocks = "BOOL", [2, 3], [True, False, True, False, True, True]
+    for flags, more in ((["--block=3,2"], {"blocks": blocks}), (["--sparse=bigbird/2/1/1/0"], {})):
+        tensor_file.write("in.safetensors", {**QKV, "do": QKV["q"], **more})
+        found = []
+        for words in ([], ["--gradients"], ["--steps=steps.safetensors"], ["--gradient-weighted=map.safetensors"]):
+            r = attn("analyze", "in.safetensors", "--json", *flags, *words)
+            found.append([head["entropy"] for head in json.loads(r.stdout)["heads"]] if r.returncode == 0 else r.stderr)
+        check(f"analyze {flags} has the same entropies beside values", all(near(x, found[0]) for x in found), found)
+
+
 def doubts():
     own = "tensor 'mask' hides from every query the key at its own position; --mask-drop takes it as one with 1 = hide"
     later = [int(j > i) for i in range(S) for j in range(S)]
@@ -279,6 +291,7 @@ def main():
     numbers_to_be_added()
     other_commands()
     names()
+    blocks_beside_values()
     doubts()
     errors()
     vectors()

@@ -68,6 +68,11 @@ def main():
         expected = json.loads(run("analyze", "alone.safetensors", "--json", *layout).stdout)["heads"]
         mine = [h for h in found if h["entry"] == 1]
         check("analyze: entropies of a sequence as alone", len(mine) == HEADS_Q and all(abs(a["entropy"] - b["entropy"]) < 1e-6 for a, b in zip(mine, expected)))
+        for flag in () if token_first else ("--gradients", "--steps=steps.safetensors", "--gradient-weighted=map.safetensors"):
+            save("values.safetensors", TOKENS, **parts, v=parts["k"], do=parts["q"])
+            done = run("analyze", "values.safetensors", "--json", flag)
+            same = done.returncode == 0 and [h["entropy"] for h in json.loads(done.stdout)["heads"]] == [h["entropy"] for h in found]
+            check(f"analyze {flag}: sequences are entries, with their values", same, done.stderr)
         done = run("view", "flat.safetensors", "-o", "page.html", "--json", *layout)
         check("view: an entry for each sequence", done.returncode == 0 and json.loads(done.stdout)["entries"] == len(LENGTHS), done.stderr)
     save("known.safetensors", TOKENS, **parts, lengths=([4], list(LENGTHS)))
