@@ -10,7 +10,7 @@
 
 #include "attn/attn.h"
 
-enum { OPERANDS = 8, LETTERS = 128, TERM = 16 };
+enum { OPERANDS = 8, LETTERS = 128, TERM = 16, SHAPE_OF_ALL = 52 * 16 /* of each letter at most ", a=1073741824" */ };
 
 typedef struct contraction {
     char text[OPERANDS * TERM];
@@ -30,8 +30,8 @@ int contraction_occurrences(const contraction *c, char letter);
 /* The sizes of all indices, from "b=2,h=8,...". */
 attn_status contraction_size(contraction *c, const char *text, attn_error *error);
 
-/* "[b, h, i, d]", with sizes where they are known. */
-const char *contraction_shape(const contraction *c, const char *indices, char *text, size_t capacity);
+/* "[b, h, i, d]", of distinct indices, with sizes where they are known. */
+const char *contraction_shape(const contraction *c, const char *indices, char text[SHAPE_OF_ALL]);
 
 /* What it computes, as text or JSON; sized: the sizes are known.  meaning may be NULL. */
 void contraction_print(const contraction *c, const char *meaning, int sized);

@@ -211,11 +211,11 @@ static attn_status size_indices(einsum_work *w, attn_error *error)
 static attn_status check_grad_output(const einsum_work *w, attn_error *error)
 {
     int fits = w->grad_output && w->grad_output->rank == w->rank;
-    char shape[300];
+    char shape[SHAPE_OF_ALL];
     for (int k = 0; k < w->rank && fits; k++) fits = w->grad_output->shape[k] == w->shape[k];
     if (!fits)
         return failure(error, ATTN_ERR_ARGUMENT, "--backward needs a tensor 'do' of the output's shape, %s",
-                       contraction_shape(&w->c, w->c.output, shape, sizeof shape));
+                       contraction_shape(&w->c, w->c.output, shape));
     for (int n = 0; n < w->c.count; n++)
         for (int k = 0; k < n; k++)
             if (w->tensor[n] != w->tensor[k] && strcmp(w->tensor[n]->name, w->tensor[k]->name) == 0)

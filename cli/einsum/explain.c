@@ -14,17 +14,16 @@ static double elements(const contraction *c, const char *indices)
     return product;
 }
 
-/* "[b, h, i, d]", with sizes where they are known. */
-const char *contraction_shape(const contraction *c, const char *indices, char *text, size_t capacity)
+const char *contraction_shape(const contraction *c, const char *indices, char text[SHAPE_OF_ALL])
 {
-    size_t used = (size_t)snprintf(text, capacity, "[");
+    size_t used = (size_t)snprintf(text, SHAPE_OF_ALL, "[");
     for (const char *at = indices; *at; at++) {
         const int64_t size = c->size[(unsigned char)*at];
         const char *gap = at == indices ? "" : ", ";
-        if (size) used += (size_t)snprintf(text + used, capacity - used, "%s%c=%" PRId64, gap, *at, size);
-        else used += (size_t)snprintf(text + used, capacity - used, "%s%c", gap, *at);
+        if (size) used += (size_t)snprintf(text + used, SHAPE_OF_ALL - used, "%s%c=%" PRId64, gap, *at, size);
+        else used += (size_t)snprintf(text + used, SHAPE_OF_ALL - used, "%s%c", gap, *at);
     }
-    (void)snprintf(text + used, capacity - used, "]");
+    (void)snprintf(text + used, SHAPE_OF_ALL - used, "]");
     return text;
 }
 
@@ -42,19 +41,18 @@ static const char *spaced(const char *indices, char *text)
 
 void contraction_print(const contraction *c, const char *meaning, int sized)
 {
-    char text[600], other[600];
+    char text[SHAPE_OF_ALL], other[2 * LETTERS];
     printf("%s\n", c->text);
     if (meaning) printf("  %s\n", meaning);
-    for (int k = 0; k < c->count; k++)
-        printf("  tensor %d      %s\n", k + 1, contraction_shape(c, c->inputs[k], text, sizeof text));
-    printf("  output        %s\n", c->output[0] ? contraction_shape(c, c->output, text, sizeof text) : "one number");
+    for (int k = 0; k < c->count; k++) printf("  tensor %d      %s\n", k + 1, contraction_shape(c, c->inputs[k], text));
+    printf("  output        %s\n", c->output[0] ? contraction_shape(c, c->output, text) : "one number");
     printf("  free indices  %s\n", spaced(c->free_indices, text));
     printf("  summed over   %s\n", spaced(c->summed, text));
     printf("  in words      for every %s: ", c->output[0] ? spaced(c->output, text) : "output");
     if (c->summed[0]) printf("the sum over %s of ", spaced(c->summed, other));
     printf("the product of %d number%s\n", c->count, c->count == 1 ? "" : "s");
     printf("  cost          %d multiplication%s for each of %s", c->count - 1, c->count == 2 ? "" : "s",
-           contraction_shape(c, strcat(strcpy(other, c->free_indices), c->summed), text, sizeof text));
+           contraction_shape(c, strcat(strcpy(other, c->free_indices), c->summed), text));
     if (sized) printf(": %.6g", (c->count - 1) * elements(c, other));
     printf("\n");
     if (sized) printf("  numbers out   %.6g\n", elements(c, c->output));

@@ -125,6 +125,13 @@ def files():
     check("large results are not printed", done("einsum", "hia,hja->hij", "waves.safetensors").strip() == "o [3, 70, 70]")
 
 
+def many_indices():
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    text, sizes = ",".join(letters[n:n + 7] for n in range(0, 52, 7)) + "->", ",".join(f"{letter}={2**30}" for letter in letters)
+    said = done("einsum", text, f"--sizes={sizes}")
+    check("all letters, with sizes of ten digits", f"each of [{', '.join(f'{letter}={2**30}' for letter in letters)}]: " in said, said)
+
+
 def rejections():
     example = "for example: attn einsum ij,jk->ik a.npy b.npy"
     rejected(2, f"-o has no effect without a file; {example}", "ij,jk->ik", "-o", "out.npy")
@@ -155,6 +162,7 @@ def rejections():
 def main():
     contractions()
     files()
+    many_indices()
     rejections()
     return finish()
 
