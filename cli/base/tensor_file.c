@@ -100,8 +100,8 @@ static attn_status read_object(const document *d, size_t at, attn_error *error)
     while (status == ATTN_OK && d->text[at] != '}') {
         const size_t key_at = at, key_end = d->text[at] == '"' ? value_end(d, at) : 0;
         cJSON *key = key_end ? cJSON_ParseWithLength(d->text + at, key_end - at) : NULL;
-        const size_t colon = key ? skip_blanks(d, key_end) : 0, from = colon ? skip_blanks(d, colon + 1) : 0;
-        const size_t to = key && d->text[colon] == ':' ? value_end(d, from) : 0;
+        const size_t colon = key ? skip_blanks(d, key_end) : 0;
+        const size_t from = key && d->text[colon] == ':' ? skip_blanks(d, colon + 1) : 0, to = from ? value_end(d, from) : 0;
         if (!to || to == from) {
             cJSON_Delete(key);
             return numbers_fail(d->text, key_at, ATTN_ERR_FORMAT, error,

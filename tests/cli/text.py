@@ -194,6 +194,7 @@ def messages():
         "a.json": {'{"q": [[1, 2],\n [3, "x"]]}': "line 2, column 6: '\"' is not a number", '{"q" [1]}': 'line 1, column 2: expected "NAME": VALUE, as in {"q": [[1, 0], [0, 1]]}',
                    '{"q": [[1]]': "line 1, column 12: expected a comma and another member, or '}'", '{"q": [[1]],}': "line 1, column 12: expected a comma and another member, or '}'",
                    '{"q": [[1]]} x': "line 1, column 14: there is more after the end of the object", '{"note": "\\x"}': "line 1, column 10: the value of 'note' is not JSON",
+                   '{"q"': 'line 1, column 2: expected "NAME": VALUE, as in {"q": [[1, 0], [0, 1]]}',
                    '{"q": [[1], [2]': 'line 1, column 2: expected "NAME": VALUE, as in {"q": [[1, 0], [0, 1]]}'},
     }
     for name, rows in files.items():
