@@ -80,10 +80,12 @@ static void put_real(char text[VIEW_NUMBER], const char *format, int decimals, d
 void tensor_view_exact(char text[VIEW_NUMBER], const attn_archive_tensor *t, int64_t at)
 {
     const double x = is_wide(t->dtype) ? 0 : tensor_view_number(t, at);
+    const int digits = t->dtype == ATTN_F64 ? 17 : 9;
     if (is_wide(t->dtype)) {
         put_integer(text, t, at);
+    } else if (!is_real(t->dtype) || (fabs(x) < 1e9 && x == nearbyint(x))) {
+        put_real(text, "%.*f", 0, x); /* 10 and not 1e+01; an i32 has more digits than an f32 */
     } else {
-        const int digits = t->dtype == ATTN_F64 ? 17 : 9;
         for (int some = 1; some <= digits; some++) { /* the fewest that read back as the same */
             put_real(text, "%.*g", some, x);
             double back;

@@ -64,7 +64,7 @@ static attn_status cut_axis(tensor_view *v, const tensor_view *from, int axis, i
     if (part[2] < 1) return failure(error, ATTN_ERR_ARGUMENT, "'%.40s': a step is at least 1, not %lld", slice, (long long)part[2]);
     const int64_t first = clamp(part[0], from->shape[axis]), end = clamp(part[1], from->shape[axis]);
     v->shape[*kept] = end > first ? (end - first - 1) / part[2] + 1 : 0;
-    v->step[*kept] = from->step[axis] * part[2];
+    v->step[*kept] = v->shape[*kept] > 1 ? from->step[axis] * part[2] : from->step[axis]; /* a step may be any number */
     v->first += first * from->step[axis];
     (*kept)++;
     return ATTN_OK;

@@ -82,6 +82,9 @@ def whole_file():
     tensor_file.write("huge.safetensors", {"x": ("F64", [3], [1e308, 1.5e308, -1e308])})
     huge = json.loads(show("huge.safetensors", "--json"))["tensors"][0]
     check("a mean of large numbers", math.isclose(huge["mean"], 0.5e308, rel_tol=1e-14), huge)
+    tensor_file.write("whole.safetensors", {"i": ("I32", [4], [10, -200, 123456789, 2**31 - 1]), "x": ("F32", [5], [10, 1000, 16777216, -0.0, 1e20])})
+    check("CSV has every digit of integers", show("whole.safetensors", "i", "--csv") == "10,-200,123456789,2147483647\n", show("whole.safetensors", "i", "--csv"))
+    check("  and no powers of ten of small ones", show("whole.safetensors", "x", "--csv") == "10,1000,16777216,-0,1e+20\n", show("whole.safetensors", "x", "--csv"))
     numbers = [f32(math.sin(n) * 10.0 ** (n % 9 - 4)) for n in range(60)]
     tensor_file.write("b.safetensors", {"x": ("F32", [6, 10], numbers)})
     back = [float(x) for line in show("b.safetensors", "x", "--csv").splitlines() for x in line.split(",")]
@@ -98,7 +101,7 @@ def slices():
     every = slice(None)
     for text, parts in {"[1]": [1], "[-1]": [-1], "[0,3,:4]": [0, 3, slice(4)], "[:,::2]": [every, slice(None, None, 2)], "[...,-1]": [every, every, -1],
                         "[1, ..., 2:]": [1, every, slice(2, None)], "[2,1,4]": [2, 1, 4], "[:-1,1:3,-2:]": [slice(-1), slice(1, 3), slice(-2, None)],
-                        "[1:100:2]": [slice(1, 100, 2)], "[...]": [], "[ 0 , 1 : 4 : 3 ]": [0, slice(1, 4, 3)], "[2:1]": [slice(2, 1)], "[-100:1]": [slice(-100, 1)]}.items():
+                        "[1:100:2]": [slice(1, 100, 2)], "[:,0::9223372036854775807]": [every, slice(0, None, 2**63 - 1)], "[...]": [], "[ 0 , 1 : 4 : 3 ]": [0, slice(1, 4, 3)], "[2:1]": [slice(2, 1)], "[-100:1]": [slice(-100, 1)]}.items():
         got = json.loads(show("t.safetensors", "t" + text, "--json"))["tensors"][0]
         expected = cut(tensor, parts)
         check(f"t{text}", got["values"] == expected, got)
