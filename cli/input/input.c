@@ -196,7 +196,7 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     input_lay_int8(input);
     if (input->spec.block && value != INPUT_VALUE) input_block_rows(input);
     if (value != INPUT_VALUE) named_masks_block_rows(&input->masks, &input->problem, &input->tensors);
-    needed_warn(input, settings->mask_drop);
+    needed_warn(input);
     return ATTN_OK;
 }
 

@@ -76,7 +76,7 @@ static attn_status check_values(const attn_archive_tensor *t, const values *v, i
                    v->at_other, place(at, t, v->other), added);
 }
 
-attn_status keep_mask_read(keep_mask *mask, const attn_archive_tensor *from, int drop, attn_error *error)
+static attn_status read_values(keep_mask *mask, const attn_archive_tensor *from, int drop, attn_error *error)
 {
     const int64_t count = count_of(from);
     *mask = (keep_mask){.tensor = *from};
@@ -109,7 +109,7 @@ static void widen(attn_archive_tensor *t, int first, int count)
     t->rank += count;
 }
 
-attn_status keep_mask_shape(keep_mask *mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys, attn_error *error)
+static attn_status complete_axes(keep_mask *mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys, attn_error *error)
 {
     attn_archive_tensor *t = &mask->tensor;
     char shape[SHAPE_TEXT];
@@ -128,6 +128,20 @@ attn_status keep_mask_shape(keep_mask *mask, int64_t batch, int64_t heads, int64
             rank == 2 ? "query, key" : "head, query, key");
     if (by_entry) widen(t, 1, rank == 2 ? 2 : 1);
     return ATTN_OK;
+}
+
+/* ---- both ---- */
+
+attn_status keep_mask_read(keep_mask *mask, const attn_archive_tensor *from, const attn_archive_tensor *bias, int drop,
+                           const int64_t size[4], attn_error *error)
+{
+    attn_status status = read_values(mask, from, drop, error);
+    if (status == ATTN_OK) status = complete_axes(mask, size[0], size[1], size[2], size[3], error);
+    if (status != ATTN_OK || !mask->is_added || !bias) return status;
+    return failure(error, ATTN_ERR_ARGUMENT,
+                   "tensor '%.40s' has numbers to be added to the scores, as '%.40s' has; make them one, or leave one out with "
+                   "--ignore",
+                   from->name, bias->name);
 }
 
 /* ---- doubts ---- */

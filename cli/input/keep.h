@@ -12,22 +12,21 @@
 typedef struct keep_mask {
     attn_archive_tensor tensor; /* with axes that say which they are: [batch, 1, 1, key] for [batch, key] */
     int is_added;               /* 1: not a mask but numbers to be added; the tensor has them as they are */
-    unsigned char *bytes;       /* what keep_mask_read has allocated */
+    unsigned char *bytes;       /* allocated, or NULL */
 } keep_mask;
 
 /* 1 if a mask may have this type. */
 int keep_type_fits(attn_dtype dtype);
 
 /*
- * Reads the values of a mask; with `drop`, 1 hides.  Numbers of a float type that are 0 or large and negative are left to be added.
- * ATTN_ERR_ARGUMENT, without a path: another value than 0 and 1, or floats that are 0 alone, which may be either.  Frees nothing;
- * the caller frees bytes, also after a failure.
+ * Reads a mask of a problem of these sizes, [batch, head, query, key], beside a bias or NULL; with `drop`, 1 hides.  Numbers of a
+ * float type that are 0 or large and negative are left to be added.  [key], [batch, key] and [batch, query, key] get axes for what
+ * they lack; others stay.  A batch of 0: no tensor has such an axis.
+ * ATTN_ERR_ARGUMENT, without a path: another value than 0 and 1; floats that are 0 alone, which may be either; numbers to be added
+ * and a bias.  ATTN_ERR_SHAPE: sizes that fit two meanings.  The caller frees bytes, also after a failure.
  */
-attn_status keep_mask_read(keep_mask *mask, const attn_archive_tensor *from, int drop, attn_error *error);
-
-/* Gives [key], [batch, key] and [batch, query, key] axes for what they lack; others stay.  batch: 0 if no tensor has such an axis.
- * ATTN_ERR_SHAPE: sizes that fit two meanings. */
-attn_status keep_mask_shape(keep_mask *mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys, attn_error *error);
+attn_status keep_mask_read(keep_mask *mask, const attn_archive_tensor *from, const attn_archive_tensor *bias, int drop,
+                           const int64_t size[4], attn_error *error);
 
 /* Warns (command_warn) of a mask [batch, head, query, key] of bytes, of which axes in `one` have size 1, if it looks as if 1 hid:
  * the own key of every query is hidden, or all keys of a batch entry. */

@@ -148,17 +148,9 @@ static attn_status read_keep(attention_input *input, int drop, attn_error *error
     const attn_shape *s = &input->spec.shape;
     attn_status status = input_check_type(mask, keep_type_fits(mask->tensor->dtype), "0 and 1, of any type of numbers", error);
     if (status != ATTN_OK) return status;
-    const char *path = mask->path;
-    status = keep_mask_read(&input->keep, mask->tensor, drop, error);
-    if (status == ATTN_OK)
-        status = keep_mask_shape(&input->keep, input->leading == 1 ? s->batch : 0, s->heads_q, s->len_q, s->len_kv, error);
-    if (status == ATTN_OK && input->keep.is_added && bias->tensor)
-        status =
-            failure(error, ATTN_ERR_ARGUMENT,
-                    "tensor '%.40s' has numbers to be added to the scores, as '%.40s' has; make them one, or leave one out with "
-                    "--ignore",
-                    mask->tensor->name, bias->tensor->name);
-    if (status != ATTN_OK) return failure_about(error, path);
+    const int64_t size[4] = {input->leading == 1 ? s->batch : 0, s->heads_q, s->len_q, s->len_kv};
+    status = keep_mask_read(&input->keep, mask->tensor, bias->tensor, drop, size, error);
+    if (status != ATTN_OK) return failure_about(error, mask->path);
     mask->tensor = &input->keep.tensor;
     if (!input->keep.is_added) return ATTN_OK;
     *bias = *mask;

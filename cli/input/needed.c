@@ -24,7 +24,7 @@ static int changes_weights(const char *text, size_t length)
 }
 
 /* The flags, each after a blank. */
-static void add_flags(text_buffer *text, const problem_spec *spec, int mask_drop)
+static void add_flags(text_buffer *text, const problem_spec *spec)
 {
     problem_spec checked = *spec;
     (void)problem_check(&checked, NULL); /* one form for equal options */
@@ -36,15 +36,14 @@ static void add_flags(text_buffer *text, const problem_spec *spec, int mask_drop
         if (changes_weights(at, strcspn(at, ":="))) text_print(text, " --%.*s", (int)word, at);
         at += word;
     }
-    if (mask_drop) text_string(text, " --mask-drop");
     text_letter(text, 0);
     free(words);
 }
 
-attn_status needed_write(attn_archive *out, const problem_spec *spec, int mask_drop, attn_error *error)
+attn_status needed_write(attn_archive *out, const problem_spec *spec, attn_error *error)
 {
     text_buffer flags = {0};
-    add_flags(&flags, spec, mask_drop);
+    add_flags(&flags, spec);
     attn_status status = text_status(&flags, "the flags of q and k", error);
     if (status == ATTN_OK && flags.bytes[0]) status = attn_archive_set_metadata(out, key, flags.bytes + 1, error);
     text_free(&flags);
@@ -62,13 +61,13 @@ static int has_flag(const char *flags, const char *flag, size_t length)
     return 0;
 }
 
-void needed_warn(const attention_input *input, int mask_drop)
+void needed_warn(const attention_input *input)
 {
     const char *const needed = input->file ? attn_archive_get_metadata(input->file, key) : NULL;
     text_buffer given = {0};
     int missing = 0;
     if (!needed) return;
-    add_flags(&given, &input->spec, mask_drop);
+    add_flags(&given, &input->spec);
     for (const char *at = needed; *at && !given.failed; at += strspn(at, " ")) {
         missing |= !has_flag(given.bytes, at, strcspn(at, " "));
         at += strcspn(at, " ");

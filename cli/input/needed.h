@@ -8,9 +8,9 @@
 #include "input.h"
 
 /* Writes the flags of a mechanism that go with q and k in `out`; without any, no metadata. */
-attn_status needed_write(attn_archive *out, const problem_spec *spec, int mask_drop, attn_error *error);
+attn_status needed_write(attn_archive *out, const problem_spec *spec, attn_error *error);
 
 /* Warns (command_warn) of flags that the file of an input names and that were not given. */
-void needed_warn(const attention_input *input, int mask_drop);
+void needed_warn(const attention_input *input);
 
 #endif

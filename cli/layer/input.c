@@ -154,20 +154,15 @@ attn_status layer_find_sequences(layer_work *w, attn_error *error)
 static attn_status find_keep(layer_work *w, const attn_archive_tensor **mask, const attn_archive_tensor **bias, attn_error *error)
 {
     const int entries = w->x->rank == 3 || w->index[BEGINS_Q];
+    const int64_t size[4] = {entries ? w->batch : 0, w->heads, w->len_q, w->len_kv};
     if (!*mask && w->settings->mask_drop)
         return failure(error, ATTN_ERR_ARGUMENT, "--mask-drop says what a mask means, and there is none; --mask=NAME chooses one");
     if (!*mask) return ATTN_OK;
     if (!keep_type_fits((*mask)->dtype))
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; expected 0 and 1, of any type of numbers", (*mask)->name,
                        attn_dtype_name((*mask)->dtype));
-    attn_status status = keep_mask_read(&w->keep, *mask, w->settings->mask_drop, error);
-    if (status == ATTN_OK) status = keep_mask_shape(&w->keep, entries ? w->batch : 0, w->heads, w->len_q, w->len_kv, error);
+    const attn_status status = keep_mask_read(&w->keep, *mask, *bias, w->settings->mask_drop, size, error);
     if (status != ATTN_OK) return status;
-    if (w->keep.is_added && *bias)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "tensor '%.40s' has numbers to be added to the scores, as '%.40s' has; make them one, or leave one out with "
-                       "--ignore",
-                       (*mask)->name, (*bias)->name);
     if (w->keep.is_added) *bias = &w->keep.tensor;
     *mask = w->keep.is_added ? NULL : &w->keep.tensor;
     return ATTN_OK;

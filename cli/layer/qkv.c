@@ -97,7 +97,8 @@ static attn_status project(const layer_work *w, const attn_archive_tensor *like,
     return status;
 }
 
-/* The tensors that the layer's attention reads beside q, k and v, under their own names. */
+/* The tensors that the layer's attention reads beside q, k and v, under their own names.  Of a mask what it means: numbers to be
+ * added, or bytes, 1 = keep, with the axes that it has. */
 static attn_status copy_options(layer_work *w, const attn_archive *from, attn_error *error)
 {
     attn_status status = ATTN_OK;
@@ -107,8 +108,9 @@ static attn_status copy_options(layer_work *w, const attn_archive *from, attn_er
         for (int slot = 0; slot < TENSORS; slot++)
             used |= tensors_reads(&w->tensors, ATTN_FORWARD, slot) && layer_find_option(w, slot) == t;
         for (int i = 0; i < LAYER_INDICES; i++) used |= w->index_from[i] == t;
-        used |= w->keep.bytes && w->keep.tensor.name == t->name;
-        const char *name = t == layer_find_option(w, TENSOR(mask)) ? tensors_file_name(TENSOR(mask)) : t->name;
+        const int masks = w->keep.tensor.name == t->name;
+        const char *name = masks ? tensors_file_name(TENSOR(mask)) : t->name;
+        if (masks) t = &w->keep.tensor, used = 1;
         void *to;
         if (used) status = attn_archive_allocate(w->out, name, t->dtype, t->rank, t->shape, &to, error);
         if (used && status == ATTN_OK && t->bytes) memcpy(to, t->data, t->bytes);
@@ -162,7 +164,7 @@ attn_status layer_add_qkv(layer_work *w, attn_error *error)
     if (status == ATTN_OK) status = copy_options(w, w->file, error);
     if (status == ATTN_OK) status = copy_options(w, w->own, error);
     if (status == ATTN_OK) status = copy_projections(w, error);
-    if (status == ATTN_OK) status = needed_write(w->out, &w->spec, w->settings->mask_drop, error);
+    if (status == ATTN_OK) status = needed_write(w->out, &w->spec, error);
     if (status != ATTN_OK) return status;
     void *const scratch = need_memory(count, attn_dtype_size(w->x->dtype));
     twice.to = (attn_output){scratch, w->x->dtype, {0, 0, 0, 0}};

@@ -75,7 +75,7 @@ static int is_used(const void *work, const attn_archive_tensor *t)
     for (int r = 0; r < WEIGHT_ROLES; r++)
         if (w->match.found[r] == t && is_read(w, (weight_role)r)) return 1;
     if (t == w->embedding) return 1;
-    return w->keep.bytes && w->keep.tensor.name == t->name; /* of which the mask is a copy */
+    return w->keep.tensor.name == t->name; /* of which the mask may be a copy */
 }
 
 static void compose_family(cJSON *object, const layer_work *w)

@@ -65,15 +65,18 @@ def warns():
     for name, tensors, given, needed, without in (
             ("a flag", {**WEIGHTS, **x}, ["--causal"], ["--causal"], "without this flag"),
             ("several", {**WEIGHTS, **x}, ["--softcap=3", "--window=2,0"], ["--window=2,0", "--softcap=3"], flags),
-            ("polarity", {**WEIGHTS, **x, **hides}, ["--mask-drop"], ["--mask-drop"], "without this flag"),
             ("a family", {**neo, **x}, None, ["--causal", "--scale=1"], flags)):
         tensor_file.write("in.safetensors", tensors)
         attn("layer", "in.safetensors", "-o", "heads.safetensors", "--qkv", *(GROUPED + given if given else [f"--heads={H}"]))
         for command, words in show.items():
             expected = f"attn {command}: warning: heads.safetensors has q and k of a layer with {' '.join(needed)}; {without} these weights are not the layer's\n"
-            more = ["--ignore=mask"] if name == "polarity" else []  # its mask, taken as one that keeps, has a warning of its own
-            check(f"{name}: {command} without", said_by(command, *words, *more) == expected, said_by(command, *words, *more))
+            check(f"{name}: {command} without", said_by(command, *words) == expected, said_by(command, *words))
             check(f"{name}: {command} with", said_by(command, *words, *needed) == "", said_by(command, *words, *needed))
+    tensor_file.write("in.safetensors", {**WEIGHTS, **x, **hides})  # the mask is written with 1 = keep
+    attn("layer", "in.safetensors", "-o", "heads.safetensors", "--qkv", "--mask-drop", *GROUPED)
+    for command, words in show.items():
+        check(f"polarity: {command}", said_by(command, *words) == "", said_by(command, *words))
+    tensor_file.write("in.safetensors", {**neo, **x})
     attn("layer", "in.safetensors", "-o", "heads.safetensors", "--qkv", f"--heads={H}", "--plain")
     check("none: none", said_by("analyze") == "", said_by("analyze"))
     for flag in ("--qkv", "--weights"):
@@ -99,6 +102,10 @@ def main():
     agrees("a context", {**x, "context": floats(B, M, E)}, shapes={"k": [B, G, M, D]})
     agrees("lengths", {**x, "lengths": whole(N, 4), "lengths_q": whole(N, 4)})
     agrees("a mask and slopes", {**x, "mask": ("BOOL", [1, 1, N, N], [i == j or draw.random() < 0.5 for i in range(N) for j in range(N)]), "slopes": floats(H)})
+    hidden = [i > j + 1 for i in range(N) for j in range(N)]
+    agrees("a mask that is added", {**x, "mask": ("F64", [N, N], [-1e9 * h for h in hidden])})
+    agrees("a mask with 1 = hide", {**x, "mask": ("F32", [N, N], list(map(float, hidden)))}, layer_flags=["--mask-drop"])
+    agrees("a padding mask", {**x, "mask": ("I64", [B, N], [int(i <= b) for b in range(B) for i in range(N)])}, layer_flags=["--mask-drop"])
     agrees("a bias", {**x, "bias": floats(B, H, N, N)})
     packed = {"x": floats(N, E), "cu_seqlens_q": whole(0, 4, N), "cu_seqlens_kv": whole(0, 4, N)}
     agrees("packed and rotated", packed, layer_flags=["--rope"], shapes={"q": [H, N, D]})
