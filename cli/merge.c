@@ -165,7 +165,7 @@ static char *compose_json(const merge_work *w, const char *output)
 {
     cJSON *object = json_begin();
     json_int(object, "parts", w->parts);
-    small_tensor_show(w->out, json_list(object, "results"));
+    small_tensor_json(w->out, json_list(object, "results"));
     json_text(object, "output", output);
     return json_compose(object);
 }

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "cli/base/progress.h"
+#include "cli/base/tensor_view.h"
 #include "cli/compute/rollout.h"
 #include "cli/compute/weights.h"
-#include "testing/memory/element.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
@@ -145,9 +145,7 @@ static void read_gradients(const attention_input *input, const attn_archive_tens
 {
     const attn_shape *s = &input->problem.shape;
     const int64_t pairs = s->heads_q * s->len_q * s->len_kv, group = s->heads_kv ? s->heads_q / s->heads_kv : 1;
-    const size_t size = given ? attn_dtype_size(given->dtype) : 0;
-    for (int64_t k = 0; given && k < pairs; k++)
-        to[k] = element_read(given->dtype, (const char *)given->data + (size_t)(b * pairs + k) * size);
+    for (int64_t k = 0; given && k < pairs; k++) to[k] = tensor_view_number(given, b * pairs + k);
     for (int64_t r = 0; !given && r < s->heads_q * s->len_q; r++)
         for (int64_t j = 0; j < s->len_kv; j++) {
             const double *row = grad_o + (b * s->heads_q * s->len_q + r) * s->dim_v,

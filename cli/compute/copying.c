@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "testing/memory/element.h"
+#include "cli/base/tensor_view.h"
 #include "testing/text/failure.h"
 
 double copying_of(int64_t dim, int64_t model, const double *value, const double *output)
@@ -64,10 +64,8 @@ void ov_find(ov_weights *w, const attention_input *input, const labels *l)
 static double *read(const attn_archive_tensor *t, int64_t layer, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
     const int64_t width = t->shape[t->rank - 1], first = (layer * t->shape[t->rank - 2] + row) * width + column;
-    const size_t size = attn_dtype_size(t->dtype);
     double *to = need_memory(rows * columns, sizeof *to);
-    for (int64_t k = 0; k < rows * columns; k++)
-        to[k] = element_read(t->dtype, (const char *)t->data + (size_t)(first + k / columns * width + k % columns) * size);
+    for (int64_t k = 0; k < rows * columns; k++) to[k] = tensor_view_number(t, first + k / columns * width + k % columns);
     return to;
 }
 

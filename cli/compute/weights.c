@@ -6,16 +6,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cli/base/tensor_view.h"
 #include "cli/input/labels.h"
-#include "testing/memory/element.h"
 #include "testing/text/failure.h"
 
 /* ---- given weights ---- */
-
-static double given_at(const attn_archive_tensor *t, int64_t k)
-{
-    return element_read(t->dtype, (const char *)t->data + (size_t)k * attn_dtype_size(t->dtype));
-}
 
 static void infer_mask(weight_reader *reader)
 {
@@ -28,7 +23,7 @@ static void infer_mask(weight_reader *reader)
         int64_t last = 0;
         for (int64_t i = 0; i < s->heads_q * s->len_q; i++)
             for (int64_t j = 0; j < s->len_kv; j++) {
-                if (given_at(input->weights, k++) == 0) continue;
+                if (tensor_view_number(input->weights, k++) == 0) continue;
                 if (j > last) last = j;
                 if (j > i % s->len_q + reader->offset) reader->causal = 0;
             }
@@ -43,7 +38,7 @@ int weights_are_distributions(const attention_input *input)
     if (!input->weights) return p->score.normaliser == ATTN_NORMALISER_SOFTMAX && !input->tensors.sink.data;
     for (int64_t i = 0, k = 0; i < rows; i++) {
         double sum = 0;
-        for (int64_t j = 0; j < p->shape.len_kv; j++) sum += given_at(input->weights, k++);
+        for (int64_t j = 0; j < p->shape.len_kv; j++) sum += tensor_view_number(input->weights, k++);
         /* rounded to bf16, and in f16 the smallest are lost */
         if (sum != 0 && !(fabs(sum - 1) <= 0x1p-8 + 0x1p-24 * (double)p->shape.len_kv)) return 0;
     }
@@ -56,7 +51,7 @@ static void read_given(const weight_reader *reader, int64_t b, int64_t first, fl
     const int64_t count = reader->rows * s->len_kv;
     for (int64_t h = 0; h < s->heads_q; h++) {
         const int64_t from = ((b * s->heads_q + h) * s->len_q + first) * s->len_kv;
-        for (int64_t k = 0; k < count; k++) *weights++ = (float)given_at(reader->input->weights, from + k);
+        for (int64_t k = 0; k < count; k++) *weights++ = (float)tensor_view_number(reader->input->weights, from + k);
     }
 }
 

@@ -305,14 +305,14 @@ static char *compose_json(const einsum_work *w)
     if (!w->files) return json_compose(object);
     list = json_list(object, "used");
     for (int n = 0; n < w->c.count; n++) cJSON_AddItemToArray(list, cJSON_CreateString(w->tensor[n]->name));
-    small_tensor_show(w->out, json_list(object, "results"));
+    small_tensor_json(w->out, json_list(object, "results"));
     if (w->settings->output) json_text(object, "output", w->settings->output);
     return json_compose(object);
 }
 
 static void print_text(const einsum_work *w)
 {
-    if (w->files) small_tensor_show(w->out, NULL);
+    if (w->files) small_tensor_print(w->out, &w->settings->common, w->settings->output);
     else contraction_print(&w->c, w->meaning, w->settings->sizes != NULL);
 }
 
@@ -337,7 +337,7 @@ int attn_cmd_einsum(int argc, char **argv)
     if (status == ATTN_OK && w.files) status = compute(&w, &error);
     char *json = status == ATTN_OK && settings.common.json ? compose_json(&w) : NULL;
     status = file_finish(status, w.out, settings.output, json, &error);
-    if (status == ATTN_OK && !settings.common.json && !(w.files && settings.output && settings.common.quiet)) print_text(&w);
+    if (status == ATTN_OK && !settings.common.json) print_text(&w);
     if (status == ATTN_OK) small_tensor_tell(&settings.common, settings.output);
     release(&w);
     return command_end(status, usage.name, NULL, &error);

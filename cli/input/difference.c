@@ -6,14 +6,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "cli/base/tensor_view.h"
 #include "input.h"
-#include "testing/memory/element.h"
 #include "testing/text/failure.h"
 
 static double difference_at(const attn_archive_tensor *a, const attn_archive_tensor *b, int64_t i)
 {
-    double x = element_read(a->dtype, (const char *)a->data + (size_t)i * attn_dtype_size(a->dtype));
-    double y = element_read(b->dtype, (const char *)b->data + (size_t)i * attn_dtype_size(b->dtype));
+    const double x = tensor_view_number(a, i), y = tensor_view_number(b, i);
     if (x == y || (isnan(x) && isnan(y))) return 0; /* infinities too */
     return fabs(x - y);
 }

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "cli/base/commands.h"
+#include "cli/base/tensor_view.h"
 #include "input.h"
-#include "testing/memory/element.h"
 #include "testing/text/failure.h"
 
 /* ---- values ---- */
@@ -29,18 +29,13 @@ typedef struct values {
     double lowest;
 } values;
 
-static double value_of(const attn_archive_tensor *t, int64_t k)
-{
-    return element_read(t->dtype, (const char *)t->data + (size_t)k * attn_dtype_size(t->dtype));
-}
-
 static int64_t count_of(const attn_archive_tensor *t) { return (int64_t)(t->bytes / attn_dtype_size(t->dtype)); }
 
 static values look_at(const attn_archive_tensor *t, int64_t count)
 {
     values v = {.other = -1, .zeros_only = 1, .is_additive = 1};
     for (int64_t k = 0; k < count; k++) {
-        const double x = value_of(t, k);
+        const double x = tensor_view_number(t, k);
         const int zero = x == 0; /* not NaN */
         if (!zero) v.zeros_only = 0;
         if (!zero && !(x <= HIDING_SUM)) v.is_additive = 0;
@@ -90,7 +85,7 @@ static attn_status read_values(keep_mask *mask, const attn_archive_tensor *from,
     const attn_status status = check_values(from, &v, drop, error);
     if (status != ATTN_OK) return status;
     mask->bytes = need_memory(count > 0 ? count : 1, 1);
-    for (int64_t k = 0; k < count; k++) mask->bytes[k] = (value_of(from, k) != 0) != drop;
+    for (int64_t k = 0; k < count; k++) mask->bytes[k] = (tensor_view_number(from, k) != 0) != drop;
     mask->tensor.data = mask->bytes;
     mask->tensor.dtype = ATTN_BOOL;
     mask->tensor.bytes = (size_t)count;
@@ -151,7 +146,7 @@ void keep_bias_doubt(const attn_archive_tensor *t)
     const int64_t count = count_of(t);
     int64_t ones = 0, k = 0;
     for (double x = 0; k < count; k++) {
-        x = value_of(t, k);
+        x = tensor_view_number(t, k);
         if (x < 0 || x > 1 || (x > 0 && x < 1) || isnan(x)) break;
         ones += x > 0;
     }

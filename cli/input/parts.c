@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/base/tensor_view.h"
 #include "testing/memory/element.h"
 #include "testing/text/failure.h"
 
@@ -68,8 +69,7 @@ const void *input_convert(attention_input *input, const attn_archive_tensor *t, 
     if (t->dtype == dtype) return t->data;
     int64_t count = (int64_t)(t->bytes / from);
     char *copy = input_alloc(input, count, to);
-    for (int64_t k = 0; k < count; k++)
-        element_write(dtype, copy + (size_t)k * to, element_read(t->dtype, (const char *)t->data + (size_t)k * from));
+    for (int64_t k = 0; k < count; k++) element_write(dtype, copy + (size_t)k * to, tensor_view_number(t, k));
     return copy;
 }
 
@@ -97,7 +97,7 @@ int input_integer(const attn_archive_tensor *t, int64_t k, int64_t *value)
         *value = (int64_t)((const uint64_t *)t->data)[k];
         return *value >= 0;
     default: /* up to 32 bits: a double holds them */
-        *value = (int64_t)element_read(t->dtype, (const char *)t->data + (size_t)k * attn_dtype_size(t->dtype));
+        *value = (int64_t)tensor_view_number(t, k);
         return 1;
     }
 }

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "cli/base/tensor_view.h"
 #include "find.h"
 #include "input.h"
 #include "testing/memory/element.h"
@@ -20,11 +20,6 @@ attn_status small_tensor_find(const attn_archive *file, const char *name, const 
     if (*t) return ATTN_OK;
     input_list(file, names, sizeof names);
     return failure(error, ATTN_ERR_ARGUMENT, "no tensor '%.40s' (available: %s)", name, names);
-}
-
-static double number_at(const attn_archive_tensor *t, int64_t i)
-{
-    return element_read(t->dtype, (const char *)t->data + (size_t)i * attn_dtype_size(t->dtype));
 }
 
 attn_status small_tensor_find_shape(const attn_archive *file, const char *name, int rank, const int64_t *shape, const char *axes,
@@ -43,8 +38,9 @@ attn_status small_tensor_find_shape(const attn_archive *file, const char *name, 
                        shape_text(found, (*t)->rank, (*t)->shape), axes, any ? "" : ", ",
                        any ? "" : shape_text(wanted, rank, shape));
     for (int64_t i = 0; i < small_tensor_count(*t); i++)
-        if (!isfinite(number_at(*t, i)))
-            return failure(error, ATTN_ERR_ARGUMENT, "tensor '%.40s': number %" PRId64 " is %g", name, i, number_at(*t, i));
+        if (!isfinite(tensor_view_number(*t, i)))
+            return failure(error, ATTN_ERR_ARGUMENT, "tensor '%.40s': number %" PRId64 " is %g", name, i,
+                           tensor_view_number(*t, i));
     return ATTN_OK;
 }
 
@@ -54,7 +50,7 @@ double *small_tensor_read(const attn_archive_tensor *t)
 {
     const int64_t count = small_tensor_count(t);
     double *numbers = need_memory(count + 1, sizeof *numbers);
-    for (int64_t i = 0; i < count; i++) numbers[i] = number_at(t, i);
+    for (int64_t i = 0; i < count; i++) numbers[i] = tensor_view_number(t, i);
     return numbers;
 }
 
@@ -76,49 +72,31 @@ attn_status small_tensor_add(attn_archive *out, const char *name, attn_dtype dty
     return ATTN_OK;
 }
 
-static void print(const char *name, int rank, const int64_t *shape, const double *numbers)
+static void add_json(cJSON *list, const attn_archive_tensor *t)
 {
-    char text[SHAPE_TEXT];
-    const int64_t count = product(rank, shape), columns = rank ? shape[rank - 1] : 1;
-    put_shown(stdout, name);
-    printf(" %s\n", shape_text(text, rank, shape));
-    if (count > SMALL_TENSOR_NUMBERS) return;
-    for (int64_t i = 0; i < count; i++) printf("  %12.6g%s", numbers[i], (i + 1) % columns ? "" : "\n");
-}
-
-/* cJSON prints 15 digits where the 16th changes little; here every number reads back as it is. */
-static cJSON *exact(double number)
-{
-    char text[40];
-    if (!isfinite(number)) return cJSON_CreateNull();
-    for (int digits = 15; digits <= 17; digits++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits, number);
-        if (strtod(text, NULL) == number) break;
-    }
-    return cJSON_CreateRaw(text);
-}
-
-static void add_json(cJSON *list, const char *name, int rank, const int64_t *shape, const double *numbers)
-{
-    cJSON *object = json_item(list), *sizes, *values;
-    const int64_t count = product(rank, shape);
-    json_text(object, "name", name);
+    const int64_t count = small_tensor_count(t);
+    cJSON *object = json_item(list), *sizes, *numbers;
+    json_text(object, "name", t->name);
     sizes = json_list(object, "shape");
-    for (int k = 0; k < rank; k++) cJSON_AddItemToArray(sizes, cJSON_CreateNumber((double)shape[k]));
+    for (int k = 0; k < t->rank; k++) cJSON_AddItemToArray(sizes, cJSON_CreateNumber((double)t->shape[k]));
     if (count > SMALL_TENSOR_NUMBERS) return;
-    values = json_list(object, "numbers");
-    for (int64_t i = 0; i < count; i++) cJSON_AddItemToArray(values, exact(numbers[i]));
+    numbers = json_list(object, "numbers");
+    for (int64_t i = 0; i < count; i++) {
+        char text[VIEW_NUMBER];
+        tensor_view_exact(text, t, i);
+        cJSON_AddItemToArray(numbers, isfinite(tensor_view_number(t, i)) ? cJSON_CreateRaw(text) : cJSON_CreateNull());
+    }
 }
 
-void small_tensor_show(const attn_archive *archive, cJSON *list)
+void small_tensor_json(const attn_archive *archive, cJSON *list)
 {
-    for (int64_t k = 0; k < attn_archive_count(archive); k++) {
-        const attn_archive_tensor *t = attn_archive_at(archive, k);
-        double *numbers = small_tensor_read(t);
-        if (list) add_json(list, t->name, t->rank, t->shape, numbers);
-        else print(t->name, t->rank, t->shape, numbers);
-        free(numbers);
-    }
+    for (int64_t k = 0; k < attn_archive_count(archive); k++) add_json(list, attn_archive_at(archive, k));
+}
+
+void small_tensor_print(const attn_archive *archive, const common_settings *common, const char *output)
+{
+    if (common->prints_numbers || (output && common->quiet)) return;
+    tensor_view_print_archive(stdout, archive);
 }
 
 void small_tensor_tell(const common_settings *common, const char *output)

@@ -24,10 +24,13 @@ double *small_tensor_read(const attn_archive_tensor *t);
 attn_status small_tensor_add(attn_archive *out, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
                              const double *numbers, attn_error *error);
 
-/* Prints each tensor of an archive: NAME [shape] and, if there are few, the numbers, a line for each row of the last axis.  With a
- * list of JSON, adds the same there: {name, shape, numbers}, without the numbers if there are many. */
+/* Adds each tensor of an archive to a list of JSON: {name, shape, numbers}, without the numbers if there are many. */
 enum { SMALL_TENSOR_NUMBERS = 256 };
-void small_tensor_show(const attn_archive *archive, cJSON *list);
+void small_tensor_json(const attn_archive *archive, cJSON *list);
+
+/* Prints the tensors of an archive as `attn show` does, unless -o - has printed them, or they are in a file and --quiet is given.
+ */
+void small_tensor_print(const attn_archive *archive, const common_settings *common, const char *output);
 
 /* On a terminal and without --quiet, prints that the file was written; nothing if it is NULL. */
 void small_tensor_tell(const common_settings *common, const char *output);

@@ -20,7 +20,7 @@ static const command_usage usage = {
     .synopsis = "IN [-o OUT] [options]",
     .summary = "Says whether a bilinear form is a metric, and applies it to the vectors of IN, in f64. The\n"
                "form is the tensor g [channel, channel], w [row, channel] (g is w^T w), diagonal\n"
-               "[channel], or --scaled. Small results are printed.\n",
+               "[channel], or --scaled. Results are printed as `attn show` does.\n",
     .notes = "From the tensors v [vector, channel], u like v, q and k of IN, OUT receives\n"
              "  lowered      g v of each vector             raised   with --inverse: g^-1 v\n"
              "  quadratic    v^T g v                        form     u^T g v\n"
@@ -81,7 +81,7 @@ static char *compose_json(const metric_work *w)
         json_number(object, "min_eigenvalue", w->properties.min_eigenvalue);
         json_number(object, "max_eigenvalue", w->properties.max_eigenvalue);
     }
-    small_tensor_show(w->out, json_list(object, "results"));
+    small_tensor_json(w->out, json_list(object, "results"));
     if (w->settings->output) json_text(object, "output", w->settings->output);
     return json_compose(object);
 }
@@ -93,7 +93,7 @@ static void print_text(const metric_work *w)
         printf("%s of %" PRId64 " channels: %ssymmetric, %spositive definite, eigenvalues from %.6g to %.6g\n",
                p->valid ? "a metric" : "not a metric", w->dim, p->symmetric ? "" : "not ", p->positive_definite ? "" : "not ",
                p->min_eigenvalue, p->max_eigenvalue);
-    small_tensor_show(w->out, NULL);
+    small_tensor_print(w->out, &w->settings->common, w->settings->output);
 }
 
 static void release(metric_work *w)

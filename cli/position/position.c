@@ -44,8 +44,8 @@ static void print_kinds(void)
 static const command_usage usage = {
     .name = "position",
     .synopsis = "KIND [IN] [-o OUT] [options]",
-    .summary = "Makes tables of positions, or puts positions into the tensors of IN. Small results are\n"
-               "printed.\n",
+    .summary = "Makes tables of positions, or puts positions into the tensors of IN. Results are\n"
+               "printed as `attn show` does.\n",
     .notes = "With --backward, IN has the gradient of what the kind writes (dy, dbias or dgates), and OUT\n"
              "receives those of what it reads: dx, dtable, dbias_table, or dq, dw, db and da.\n"
              "\n"
@@ -160,7 +160,7 @@ static char *compose_json(const position_work *w, const position_kind *kind)
 {
     cJSON *object = json_begin();
     json_text(object, "kind", kind->name);
-    small_tensor_show(w->out, json_list(object, "results"));
+    small_tensor_json(w->out, json_list(object, "results"));
     if (w->settings->output) json_text(object, "output", w->settings->output);
     return json_compose(object);
 }
@@ -189,7 +189,7 @@ int attn_cmd_position(int argc, char **argv)
     if (status != ATTN_OK && path) failure_about(&error, path);
     if (status == ATTN_OK && settings.common.json) json = compose_json(&w, kind);
     status = file_finish(status, w.out, settings.output, json, &error);
-    if (status == ATTN_OK && !settings.common.json && !(settings.output && settings.common.quiet)) small_tensor_show(w.out, NULL);
+    if (status == ATTN_OK && !settings.common.json) small_tensor_print(w.out, &settings.common, settings.output);
     if (status == ATTN_OK) small_tensor_tell(&settings.common, settings.output);
     attn_archive_destroy(w.out);
     attn_archive_destroy(w.file);

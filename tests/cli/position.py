@@ -7,6 +7,7 @@ usage: position.py ATTN
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 
@@ -28,6 +29,9 @@ def done(*words):
     check(" ".join(words), made.returncode == 0 and made.stderr == "", made.stderr)
     tensors = {name: (shape, list(numbers)) for name, (_, shape, numbers) in tensor_file.read("out.safetensors")[0].items()}
     told = {row["name"]: (row["shape"], row["numbers"]) for row in json.loads(made.stdout)["results"]}
+    types = {name: dtype for name, (dtype, _, _) in tensor_file.read("out.safetensors")[0].items()}
+    for name, (_, numbers) in told.items():  # with the digits that an f32 needs
+        numbers[:] = [struct.unpack("f", struct.pack("f", x))[0] if types[name] == "F32" else x for x in numbers]
     check("  --json and the file agree", told == tensors, (told, tensors))
     return tensors
 
