@@ -79,6 +79,8 @@ attn_status input_rotate_back(const attention_input *input, const attn_tensors *
 /* ATTN_ERR_ARGUMENT for a flag that sets the positions of queries (NULL: none is given) where nothing depends on them.  The spec is
  * that of the flags and the tensors; rotated: q is rotated by these positions. */
 attn_status input_check_positions(const problem_spec *spec, const char *flag, int rotated, attn_error *error);
+/* 1 if a mask, bias or term of the spec depends on the positions of queries. */
+int input_positions_matter(const problem_spec *spec);
 
 /* Element k of an integer tensor; 0 if it is a u64 beyond i64. */
 int input_integer(const attn_archive_tensor *t, int64_t k, int64_t *value);

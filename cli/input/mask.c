@@ -208,11 +208,15 @@ attn_status input_read_masks(attention_input *input, int drop, attn_error *error
 
 /* ---- lengths and offsets ---- */
 
+int input_positions_matter(const problem_spec *spec)
+{
+    return spec->causal || spec->window || spec->sparse[0] || spec->chunk || spec->alibi || spec->t5 || spec->clipped ||
+           spec->rel[0];
+}
+
 attn_status input_check_positions(const problem_spec *spec, const char *flag, int rotated, attn_error *error)
 {
-    const int matter = spec->causal || spec->window || spec->sparse[0] || spec->chunk || spec->alibi || spec->t5 || spec->clipped ||
-                       spec->rel[0] || rotated;
-    if (!flag || matter) return ATTN_OK;
+    if (!flag || rotated || input_positions_matter(spec)) return ATTN_OK;
     return failure(error, ATTN_ERR_ARGUMENT,
                    "--%s has no effect without --causal, --window, --sparse, --chunk, --alibi, --t5, --clipped, --rel or --rope: "
                    "nothing else depends on the positions of queries",

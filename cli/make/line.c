@@ -3,14 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/input/input.h"
 #include "make.h"
 #include "testing/text/failure.h"
-
-/* 1 if anything depends on the positions of queries; `attn run` refuses flags for them otherwise. */
-static int positions_matter(const problem_spec *s)
-{
-    return s->causal || s->window || s->sparse[0] || s->chunk || s->alibi || s->t5 || s->clipped || s->rel[0];
-}
 
 /* 1 if the results depend on the seed beyond the tensors of the file. */
 static int seed_matters(const problem_spec *s) { return s->seed && s->dropout > 0; }
@@ -21,8 +16,8 @@ static int is_flag(const problem_spec *s, const char *name, size_t length)
     for (int w = 0; problem_word_at(w); w++) {
         const problem_word *word = problem_word_at(w);
         if (word->form != WORD_OPTION || strlen(word->name) != length || strncmp(word->name, name, length) != 0) continue;
-        if (strcmp(word->name, "align") == 0) return positions_matter(s);
-        if (strcmp(word->name, "offset") == 0) return s->offset_kind == SPEC_OFFSET_VALUE && positions_matter(s);
+        if (strcmp(word->name, "align") == 0) return input_positions_matter(s); /* `attn run` rejects it otherwise */
+        if (strcmp(word->name, "offset") == 0) return s->offset_kind == SPEC_OFFSET_VALUE && input_positions_matter(s);
         if (strcmp(word->name, "scale") == 0) return !s->scale_heads;
         if (strcmp(word->name, "seed") == 0) return seed_matters(s);
         return word->flag != FLAG_NONE || strcmp(word->name, "block") == 0;
