@@ -35,8 +35,11 @@ void seen_keys(const seen_rules *rules, int64_t i, int64_t position, seen_interv
     *near = all;
     *global = (seen_interval){0, 0};
     if (is_global(mask, position)) return;
-    if (mask->window && mask->window_left >= 0) near->low = most(near->low, position - mask->window_left);
-    if (mask->window && mask->window_right >= 0) near->high = least(near->high, position + mask->window_right + 1);
+    /* a window may have any number of keys: sums of those that reach beyond all would overflow */
+    const int left = mask->window && mask->window_left >= 0 && mask->window_left < position;
+    const int right = mask->window && mask->window_right >= 0 && mask->window_right < rules->len_kv - position;
+    if (left) near->low = most(near->low, position - mask->window_left);
+    if (right) near->high = least(near->high, position + mask->window_right + 1);
     *global = (seen_interval){all.low, least(all.high, mask->global_kv)};
     if (near->low >= near->high || global->low >= global->high) return;
     if (global->high >= near->low) { /* they touch */

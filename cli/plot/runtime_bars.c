@@ -62,9 +62,11 @@ void runtime_bars(plot_task *task, const runtime_row *rows, int count)
         known &= isfinite(rows[k].workspace);
     }
     draw(task->figure, "Time of a call", "time, median (ms)", rows, count, values, texts);
+    double most = 0;
     for (int k = 0; k < count && known; k++) {
         values[k] = rows[k].workspace / 1048576;
+        most = fmax(most, values[k]);
         snprintf(texts[k], sizeof texts[k], "%.3g MiB", values[k]);
     }
-    if (known) draw(task->figure, "Workspace of a call", "memory beside the tensors (MiB)", rows, count, values, texts);
+    if (known && most > 0) draw(task->figure, "Workspace of a call", "memory beside the tensors (MiB)", rows, count, values, texts);
 }

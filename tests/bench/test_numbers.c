@@ -74,8 +74,8 @@ static double pairs_one_by_one(const attn_problem *p, const int64_t *len_q, cons
                 const int64_t at = i + offset;
                 if (m->causal && j > at) continue;
                 const int global = j < m->global_kv || (at >= 0 && at < m->global_q);
-                if (m->window && m->window_left >= 0 && j < at - m->window_left && !global) continue;
-                if (m->window && m->window_right >= 0 && j > at + m->window_right && !global) continue;
+                if (m->window && m->window_left >= 0 && j < at && at - j > m->window_left && !global) continue;
+                if (m->window && m->window_right >= 0 && j > at && j - at > m->window_right && !global) continue;
                 if (m->chunk && (double)(j / m->chunk) != floor((double)at / (double)m->chunk)) continue;
                 pairs += 1;
             }
@@ -96,6 +96,8 @@ static void counts_the_visible_pairs(void **state)
                                         ":offset=-4:causal",
                                         ":offset=20:window=2,9",
                                         ":offset=-3:window=-1,6",
+                                        ":offset=-3:window=9223372036854775807,9223372036854775807",
+                                        ":offset=5:window=9223372036854775807,2",
                                         ":sparse=longformer/4/3",
                                         ":causal:sparse=longformer/2/5",
                                         ":offset=-4:sparse=longformer/6/1",

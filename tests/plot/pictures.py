@@ -380,6 +380,9 @@ def check_variants():
                                                                   for bar, row in zip(bars, given)))
         tap.check(f"runtime: {panel.title}: numbers beside them", [g.findall(SVG + "text")[1].text for g in groups] == texts)
 
+    without = rows_of(("fwd:f32:sq4:d4", None, 8, 0), ("bwd:f32:sq4:d4", None, 2, 0))
+    tap.check("runtime: no bars of a workspace that no call has", [p.title for p in without.panels()] == ["Time of a call"])
+
     def legends(*rows):
         return [g.get("data-name").split(": time")[0] for g in rows_of(*rows).panel("Time of a call by length").groups("series") if "grows" in g.get("data-name")]
 
