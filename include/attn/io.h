@@ -80,13 +80,19 @@ ATTN_API void attn_archive_destroy(attn_archive *archive);
  */
 ATTN_API attn_status attn_archive_read(attn_archive **archive, const char *path, attn_error *error);
 
+/* 1 if a tensor of a file is to be read, 0 if not.  The tensor has its name, type (f32 if it is quantised) and shape; its data is
+ * NULL, and all of it is gone after the call. */
 typedef int attn_archive_wanted(void *context, const attn_archive_tensor *tensor);
 
 /*
- * attn_archive_read with some of the tensors only: those that `wanted` returns 1 for.  It is called once for each, with its name,
- * type and shape; its data is NULL.  Shapes and places of the others are checked too, but they are not decoded, and are not in the
- * container: one layer of a quantised model takes the memory of a layer, beside that of the file.  ATTN_ERR_ARGUMENT also if
- * `wanted` is NULL.
+ * attn_archive_read with some of the tensors only: those for which `wanted`, which is called once for each, returns 1.  Shapes and
+ * places of the others are checked too, but they are neither decoded nor in the container: one layer of a quantised model takes
+ * the memory of a layer, beside that of the file.
+ *
+ *  wanted   [in]  not NULL (ATTN_ERR_ARGUMENT)
+ *  context  [in]  its first argument
+ *
+ * Threads: `wanted` is called by the caller's thread.
  */
 ATTN_API attn_status attn_archive_read_some(attn_archive **archive, const char *path, attn_archive_wanted *wanted, void *context,
                                             attn_error *error);

@@ -139,7 +139,7 @@ ATTN_API attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t
  * (causal, align, window, chunk, dilation, global tokens, sizes of blocks) and fills slots of tensors, dense and of the natural
  * type except for a mask that broadcasts: ranges, block_starts and block_index, or, for attn_pattern_columns that keeps many keys,
  * mask.  The same set serves all batch entries and heads.  The slots point to arrays of the set, which must outlive plans and
- * executions that use them. Lengths, bias and all other masks stay as they are and are combined by and; with
+ * executions that use them.  Lengths, bias and all other masks stay as they are and are combined by and; with
  * attn_pattern_causal_bottom_right, everything that depends on positions (a least distance, ALiBi, tables) uses the positions of
  * the set.  Not with an origin of queries or keys (attn_call): a set begins at 0.
  *
