@@ -245,6 +245,17 @@ static void print_fish(const program *p, const taken *all)
 
 /* ---- a shell ---- */
 
+void completions_help(const program *p)
+{
+    printf("usage: %s completions SHELL\n\n"
+           "Prints a script that completes commands, options and their values in bash, zsh or fish.\n\n"
+           "Examples:\n"
+           "  source <(%s completions bash)\n"
+           "  %s completions zsh >FOLDER/_%s    # a folder of $fpath\n"
+           "  %s completions fish | source\n",
+           p->name, p->name, p->name, p->name, p->name);
+}
+
 attn_status completions_print(const program *p, const char *shell, attn_error *error)
 {
     static const struct {

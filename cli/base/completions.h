@@ -7,7 +7,8 @@
 #include "attn/attn.h"
 #include "program.h"
 
-/* Prints the script.  ATTN_ERR_ARGUMENT: NULL, or no shell that is known. */
+/* Prints what the script is for, or the script.  ATTN_ERR_ARGUMENT: NULL, or no shell that is known. */
+void completions_help(const program *p);
 attn_status completions_print(const program *p, const char *shell, attn_error *error);
 
 #endif

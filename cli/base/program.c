@@ -37,6 +37,11 @@ static int unknown_command(const program *p, const char *name)
     return command_fail(NULL, NULL, &error);
 }
 
+static int asks_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 /* Output that could not be written is an error like any other. */
 static int finish(int status)
 {
@@ -58,9 +63,13 @@ int program_run(const program *p, int argc, char **argv)
         printf("%s %s\n", p->name, attn_version());
         return finish(EXIT_DONE);
     }
-    int help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
-    if (help && argc < 3) {
+    const int help = asks_help(name);
+    if (help && (argc < 3 || asks_help(argv[2]))) {
         print_help(p);
+        return finish(EXIT_DONE);
+    }
+    if (strcmp(help ? argv[2] : name, "completions") == 0 && (help || (argc > 2 && asks_help(argv[2])))) {
+        completions_help(p);
         return finish(EXIT_DONE);
     }
     if (strcmp(name, "completions") == 0) {

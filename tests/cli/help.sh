@@ -3,6 +3,10 @@
 . tests/cli/tap.sh
 
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
+printed help '^usage: attn COMMAND' help --help
+printed help '^usage: attn COMMAND' help help
+printed completions '^usage: attn completions SHELL' completions --help
+printed completions '^usage: attn completions SHELL' help completions
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
 ok "it fits into 100 columns" same "$(awk 'length > 100' out.txt)" ""
