@@ -168,18 +168,6 @@ def rejections():
     rejected(2, "gone.npz: cannot open: No such file or directory", "copy", "--resume=gone.npz")
 
 
-def workflow():
-    """examples/workflows/train.sh with few steps; it compares the resumed run with the whole one itself."""
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/workflows/train.sh")
-    os.mkdir("session")
-    os.symlink(ATTN, "session/attn")
-    around = {**os.environ, "PATH": f"{os.getcwd()}/session:{os.environ['PATH']}", "HALF": "3", "WHOLE": "5"}
-    made = subprocess.run(["sh", script], cwd="session", env=around, capture_output=True, text=True)
-    check("the session of a trainer", made.returncode == 0 and made.stderr == "" and made.stdout.count("held out") == 4, made.stderr)
-    files = {"attn", "copy.safetensors", "copy.html", "half.safetensors", "heads.svg", "loss.svg", "resumed.safetensors", "weights.svg", "whole.safetensors"}
-    check("  its files", set(os.listdir("session")) == files, os.listdir("session"))
-
-
 def main():
     if "learns" in sys.argv:
         learns()
@@ -191,7 +179,6 @@ def main():
     same_bits("text", "text", "text.txt")
     files()
     saved_on_the_way()
-    workflow()
     rejections()
     return finish()
 

@@ -22,7 +22,7 @@ import notebooks
 
 # The sidebar, in this order; Sphinx reports a page that is neither here nor linked as an error.
 PARTS = {
-    "Start": ["docs/building", "docs/python/quickstart", "docs/python", "docs/python/migration", "docs/python/pictures", "examples/notebooks/README", "docs/which", "docs/learner", "docs/page", "explorer", "docs/training"],
+    "Start": ["docs/building", "docs/python/quickstart", "docs/python", "docs/python/migration", "docs/python/pictures", "examples/notebooks/README", "docs/which", "docs/learner", "docs/analyst", "docs/benchmarker", "docs/trainer", "docs/page", "explorer", "docs/training"],
     "Mechanisms": ["docs/mechanisms"],
     "Reference": ["docs/conventions", "docs/notation", "headers", "package", "commands", "docs/command", "docs/io", "docs/threads", "docs/serving", "docs/distributed", "docs/python/distributed"],
     "Speed": ["docs/benchmarks", "docs/peers"],
