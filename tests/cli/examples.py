@@ -75,12 +75,13 @@ def examples():
         block = re.search(r"^Examples?: ?(.*?)(?=^\S|\Z)", text.replace("\\\n", " "), re.M | re.S)
         if block:
             yield command, re.findall(r"^ *(attn .*)$", block[1], re.M)
-    yield "README.md", re.findall(r"^    (attn .*)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    yield "README.md", re.findall(r"^    ((?:attn|cp) .*)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
 
 
 def main():
     pathlib.Path("bin").mkdir()
     pathlib.Path("bin/attn").symlink_to(ATTN)
+    pathlib.Path("examples").symlink_to(ROOT / "examples")
     around = dict(os.environ, PATH=f"{os.getcwd()}/bin:{os.environ['PATH']}")
     count = 0
     for command, lines in examples():
