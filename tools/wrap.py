@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Wraps Markdown prose at 100 columns.  Tables and unbreakable words (an address, a code span) may be longer; code may have the 132
-columns of .clang-format after an indent of four.
+columns of .clang-format after an indent of four, and what a command prints, in a `text` block, is as wide as it is.
 
     tools/wrap.py             reports lines that are too long (the test docs/width)
     tools/wrap.py FILE...     wraps the paragraphs and items of these files that have such a line
@@ -28,7 +28,7 @@ def blocks(lines):
             at += 1
             while at < len(lines) and not lines[at].strip().startswith("```"):
                 at += 1
-            kind = "code"
+            kind = "output" if text == "```text" else "code"
         elif text.startswith("<!--"):
             last = "<!-- end -->" if text.startswith("<!-- bench/") else "-->"
             while at < len(lines) and last not in lines[at]:
