@@ -63,6 +63,26 @@ static attn_status read_files(plot_task *task, comparison *x, attn_error *error)
     return status;
 }
 
+/* The names of n places in all files, "tired / flooded" where these differ, in *text; NULL if no file has names. */
+static const char **join_names(const char **const *of, int count, int64_t n, char **text)
+{
+    size_t size = 0;
+    for (int k = 0; k < count; k++)
+        for (int64_t j = 0; j < n && of[k]; j++) size += strlen(of[k][j]) + sizeof " / ";
+    if (size == 0) return NULL;
+    const char **names = need_memory(n, sizeof *names);
+    char *at = *text = need_memory((int64_t)size + n, 1);
+    for (int64_t j = 0; j < n; j++, at++) {
+        names[j] = at;
+        for (int k = 0; k < count; k++) {
+            int seen = !of[k];
+            for (int other = 0; other < k && !seen; other++) seen = of[other] && strcmp(of[other][j], of[k][j]) == 0;
+            if (!seen) at += sprintf(at, "%s%s", at > names[j] ? " / " : "", of[k][j]);
+        }
+    }
+    return names;
+}
+
 static void draw_query(plot_task *task, const comparison *x, const char **names)
 {
     const stack *s = &x->s[0];
@@ -133,11 +153,13 @@ attn_status plot_compare(plot_task *task, attn_error *error)
     if (task->count < 2) return failure(error, ATTN_ERR_ARGUMENT, "compare needs at least two files");
     attn_status status = read_files(task, &x, error);
     if (status == ATTN_OK) {
-        const char **rows = stack_row_names(&x.s[0], x.c.entry), **columns = stack_column_names(&x.s[0], x.c.entry);
+        const char **rows[MAX_FILES], **columns[MAX_FILES], **names;
+        char *text = NULL;
         double high = task->settings->high > 0 ? task->settings->high : 1;
         if (task->settings->high == 0) high = largest_of_all(task, &x);
         for (int k = 0; k < task->count; k++) {
             const stack *s = &x.s[k];
+            rows[k] = stack_row_names(s, x.c.entry), columns[k] = stack_column_names(s, x.c.entry);
             const heat h = {x.name[k],
                             "query",
                             "key",
@@ -148,19 +170,21 @@ attn_status plot_compare(plot_task *task, attn_error *error)
                             HEAT_SEQUENTIAL,
                             0,
                             high,
-                            rows,
-                            columns,
+                            rows[k],
+                            columns[k],
                             fmin(20, 280.0 / (double)(s->rows > s->columns ? s->rows : s->columns)),
                             0};
             heat_put(task->figure, &h);
         }
         heat_bar_put(task->figure, HEAT_SEQUENTIAL, 0, high, "weight");
         figure_new_row(task->figure);
-        draw_query(task, &x, columns);
+        names = join_names(columns, task->count, x.s[0].columns, &text);
+        draw_query(task, &x, names);
         draw_means(task, &x);
         name_head(&x.s[0], x.c.layer[0], x.c.head[0], head);
         snprintf(task->title, sizeof task->title, "The weights of %s, compared", head);
-        free(rows), free(columns);
+        for (int k = 0; k < task->count; k++) free(rows[k]), free(columns[k]);
+        free(names), free(text);
     }
     snprintf(task->about, sizeof task->about, "%d files", task->count);
     snprintf(task->text, sizeof task->text, "%s", weights_note(x.distributions));

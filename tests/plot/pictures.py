@@ -170,6 +170,12 @@ def check_compare(words, out):
     found = [value(top) for _, top, _ in panel.bars("mean entropy")]
     expected = [sum(entropy(w[i * 14:i * 14 + 14]) for i in range(14)) / 14 for w in rows.values()]
     tap.check("compare: entropies", all(near(a, b, 0.01) for a, b in zip(found, expected, strict=True)))
+    flooded = STREET.replace("street", "street_flooded")
+    picture = Picture("compare", STREET, flooded, "--layer=3", "--head=1", "--query=11", name="pair.svg")
+    named = {panel.title: {t.text for t in panel.node.iter(SVG + "text")} & {"tired", "flooded", "tired / flooded"} for panel in picture.panels()}
+    tap.check("compare: each file with its own tokens, and both where they differ", named == {
+        "animal_street": {"tired"}, "animal_street_flooded": {"flooded"}, "What query 11 (tired / flooded) attends to": {"tired / flooded"},
+        "Mean entropy of the rows": set()}, named)
 
 
 def check_sums(out):
