@@ -13,8 +13,10 @@
 static void print_help(const program *p)
 {
     printf("usage: %s COMMAND [options]\n\n%s\n\n", p->name, p->about);
-    for (int k = 0; k < p->count; k++)
+    for (int k = 0; k < p->count; k++) {
+        if (p->commands[k].group) printf("%s%s:\n", k ? "\n" : "", p->commands[k].group);
         printf("  %s %-8s %-21s %s\n", p->name, p->commands[k].name, p->commands[k].synopsis, p->commands[k].help);
+    }
     printf("\n`%s help COMMAND` (or COMMAND --help) lists its options; `man %s` documents everything.\n"
            "`%s completions bash` (zsh, fish) prints a script that completes words in a shell.\n",
            p->name, p->name, p->name);

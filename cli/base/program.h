@@ -9,6 +9,7 @@ typedef struct program_command {
     const char *synopsis;
     const char *help;
     int (*run)(int argc, char **argv);
+    const char *group; /* of the first of a group: what --help prints above it; else NULL */
 } program_command;
 
 typedef struct program {

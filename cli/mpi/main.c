@@ -12,9 +12,9 @@
 #include "testing/text/json.h"
 
 static const program_command commands[] = {
-    {"run", "IN -o OUT", "compute attention over the tensors of a file", mpi_cmd_run},
-    {"bench", "[PROBLEM...]", "measure how problems scale with the number of processes", mpi_cmd_bench},
-    {"explain", "PROBLEM", "predict time, messages and memory over many machines, and the best way", mpi_cmd_explain},
+    {"run", "IN -o OUT", "compute attention over the tensors of a file", mpi_cmd_run, NULL},
+    {"bench", "[PROBLEM...]", "measure how problems scale with the number of processes", mpi_cmd_bench, NULL},
+    {"explain", "PROBLEM", "predict time, messages and memory over many machines, and the best way", mpi_cmd_explain, NULL},
 };
 
 static const program attn_mpi_program = {

@@ -10,8 +10,10 @@ printed completions '^usage: attn completions SHELL' help completions
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
 ok "it fits into 100 columns" same "$(awk 'length > 100' out.txt)" ""
-commands="make run show top view plot layer train analyze mask merge hopfield position metric einsum check bench info cost explain"
+commands="make run show plot view top analyze layer train explain cost bench check info mask position metric merge einsum hopfield"
 ok "and no others: a new one belongs into the list of this test" same "$(sed -n 's/^  attn \([a-z]*\) .*/\1/p' out.txt | xargs)" "$commands"
+ok "in groups, the first of which is what a newcomer needs" same "$(sed -n '/^Compute and look:/,/^$/s/^  attn \([a-z]*\) .*/\1/p' out.txt | xargs)" "make run show plot view"
+ok "each group has a title and a command" same "$(grep -A1 ':$' out.txt | grep -c '^  attn ')" 4
 for command in $commands; do
     ok "help names $command" grep -q "^  attn $command " out.txt
     "$ATTN" $command --help >$command.txt 2>err.txt </dev/null
