@@ -49,16 +49,20 @@ static void draw(figure *f, const char *title, const char *unit, const runtime_r
     figure_group_end(f);
 }
 
+/* Three digits, and no exponent of ten. */
+static void put_number(char text[16], double value) { snprintf(text, 16, value < 999.5 ? "%.3g" : "%.0f", value); }
+
 void runtime_bars(plot_task *task, const runtime_row *rows, int count)
 {
     double values[RUNTIME_ROWS] = {0};
-    char texts[RUNTIME_ROWS][60];
+    char texts[RUNTIME_ROWS][60], number[16];
     int known = 1;
     for (int k = 0; k < count; k++) {
         const double faster = isfinite(rows[k].speedup) ? rows[k].speedup : rows[0].seconds / rows[k].seconds;
         values[k] = 1e3 * rows[k].seconds;
-        if (faster != 1) snprintf(texts[k], sizeof texts[k], "%.3g ms, %.3g times as fast", values[k], faster);
-        else snprintf(texts[k], sizeof texts[k], "%.3g ms", values[k]);
+        put_number(number, values[k]);
+        if (faster != 1) snprintf(texts[k], sizeof texts[k], "%s ms, %.3g times as fast", number, faster);
+        else snprintf(texts[k], sizeof texts[k], "%s ms", number);
         known &= isfinite(rows[k].workspace);
     }
     draw(task->figure, "Time of a call", "time, median (ms)", rows, count, values, texts);
@@ -66,7 +70,8 @@ void runtime_bars(plot_task *task, const runtime_row *rows, int count)
     for (int k = 0; k < count && known; k++) {
         values[k] = rows[k].workspace / 1048576;
         most = fmax(most, values[k]);
-        snprintf(texts[k], sizeof texts[k], "%.3g MiB", values[k]);
+        put_number(number, values[k]);
+        snprintf(texts[k], sizeof texts[k], "%s MiB", number);
     }
     if (known && most > 0) draw(task->figure, "Workspace of a call", "memory beside the tensors (MiB)", rows, count, values, texts);
 }

@@ -385,6 +385,9 @@ def check_variants():
         tap.check(f"runtime: {panel.title}: lengths of bars", all(near(x(number(bar, "x")), 0, 0.01) and near(x(number(bar, "x") + number(bar, "width")), row[column], 0.01)
                                                                   for bar, row in zip(bars, given)))
         tap.check(f"runtime: {panel.title}: numbers beside them", [g.findall(SVG + "text")[1].text for g in groups] == texts)
+    slow = rows_of(("fwd:sq64:d8", None, 1170.4, 1), ("bwd:sq64:d8", None, 585.2, 1)).panel("Time of a call").groups("series")
+    texts = [g.findall(SVG + "text")[1].text for g in slow]
+    tap.check("runtime: a second is 1000 ms, not 1e+03", texts == ["1170 ms", "585 ms, 2 times as fast"], texts)
 
     without = rows_of(("fwd:f32:sq4:d4", None, 8, 0), ("bwd:f32:sq4:d4", None, 2, 0))
     tap.check("runtime: no bars of a workspace that no call has", [p.title for p in without.panels()] == ["Time of a call"])
