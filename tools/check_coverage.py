@@ -25,7 +25,7 @@ NAMED = {
     "10": "classical_hopfield_energy classical_hopfield_update modern_hopfield_energy modern_hopfield_update hopfield_retrieve "
     "attention_as_hopfield classical_capacity modern_capacity separation_quality energy_landscape_1d retrieval_basin",
     "11": "contractions parse_einsum explain_einsum EINSUM_EXAMPLES",
-    "12": "plot_attention_weights plot_multihead_attention plot_entropy_distribution plot_temperature_sweep plot_gradient_flow "
+    "12": "plot_attention_weights plot_multihead_attention explorer plot_entropy_distribution plot_temperature_sweep plot_gradient_flow "
     "plot_mask plot_hopfield_energy compare_metrics notebooks",
     "13": "registry flags metrics estimate_memory grid",
 }

@@ -27,7 +27,6 @@ PLACES = [
     ("include/attn/types.h", r"(?m)^#define ATTN_VERSION_MAJOR (\d+)$", 1, "major"),
     ("include/attn/types.h", r"(?m)^#define ATTN_VERSION_MINOR (\d+)$", 1, "minor"),
     ("include/attn/types.h", r"(?m)^#define ATTN_VERSION_PATCH (\d+)$", 1, "patch"),
-    ("javascript/package.json", rf'(?m)^  "version": "({VERSION})",$', 1, "whole"),
     ("CITATION.cff", rf"(?m)^version: ({VERSION})$", 1, "whole"),
     ("javascript/package.json", rf'(?m)^  "version": "({VERSION})",$', 1, "whole"),
     ("docs/releasing.md", rf"\blibattn({ABI})\b", 2, "abi"),
@@ -37,7 +36,7 @@ PLACES = [
 HEADING = re.compile(rf"(?m)^## ({VERSION}), (not yet released|\d{{4}}-\d\d-\d\d)$")
 RELEASED = re.compile(r"(?m)^date-released: (.*)\n")  # in CITATION.cff, if this version is released
 # What was measured, or changed, with a version keeps it.
-HISTORY = re.compile(r"^(CHANGELOG\.md|bench/results/.*|docs/(benchmarks|numerics|peers|reliability)\.md)$")
+HISTORY = re.compile(r"^(CHANGELOG\.md|bench/results/.*|docs/(benchmarker|benchmarks|numerics|peers|reliability)\.md)$")
 TEXT = re.compile(r"(\.(c|h|cpp|py|pyi|md|txt|cmake|in|sh|cff|toml|cfg|json|ya?ml|rb|1)|/[^./]+)$")
 
 
