@@ -251,7 +251,7 @@ void completions_help(const program *p)
            "Prints a script that completes commands, options and their values in bash, zsh or fish.\n\n"
            "Examples:\n"
            "  source <(%s completions bash)\n"
-           "  %s completions zsh >DIR/_%s    # one of $fpath\n"
+           "  %s completions zsh >DIRECTORY/_%s    # a directory of $fpath\n"
            "  %s completions fish | source\n",
            p->name, p->name, p->name, p->name, p->name);
 }

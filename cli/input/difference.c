@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/base/tensor_view.h"
+#include "find.h"
 #include "input.h"
 #include "testing/text/failure.h"
 
@@ -48,7 +49,8 @@ attn_status differences_find(const attn_archive *archive, const attn_archive *re
                            shape_text(reference_shape, b->rank, b->shape), shape_text(archive_shape, a->rank, a->shape));
         largest_of(a, b, &list[(*count)++]);
     }
-    if (*count == 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "there is no tensor o (or lse or weights, if requested) to compare with");
-    return ATTN_OK;
+    if (*count) return ATTN_OK;
+    char names[100];
+    input_list(archive, names, sizeof names);
+    return failure(error, ATTN_ERR_ARGUMENT, "it has none of the results, which --compare would compare with its own: %s", names);
 }

@@ -102,6 +102,8 @@ def other_commands():
     check("layer --mask-drop without a mask", no_mask == (2, "attn layer: in.safetensors: --mask-drop says what a mask means, and there is none; --mask=NAME chooses one"))
     named = run(layer, "--heads=2", "--mask=padding", command="layer", padding=keep)
     check("layer --mask=NAME", named[0]["y"] == expect and named[1] == [])
+    none = run(layer, "--heads=2", "--compare", command="layer")
+    check("layer --compare names its results", none == (2, "attn layer: in.safetensors: it has none of the results, which --compare would compare with its own: y"), none)
     missing = run(layer, "--heads=2", "--mask=paddling", command="layer", padding=keep)
     check("  of no tensor", missing == (2, "attn layer: in.safetensors: --mask: no tensor 'paddling' (available: padding, wk, wo, wq, wv, x)"), missing)
     run(layer, "--heads=2", "--mask=padding", "--qkv", "--weights", command="layer", padding=keep)
