@@ -69,9 +69,12 @@ static attn_status read_number(number_text *n, const char *text, size_t *at, siz
     double value = 0;
     int boolean;
     const int is_number = read_word(text + *at, length, &value, &boolean);
-    if (!is_number)
-        return numbers_fail(text, *at, ATTN_ERR_FORMAT, error, "'%.*s' is not a number",
-                            length ? (int)(length < 40 ? length : 40) : 1, text + *at);
+    if (!is_number) {
+        const int names = n->count == 0 && length && memchr(text + *at, '\n', to - *at); /* those of columns, perhaps */
+        return numbers_fail(text, *at, ATTN_ERR_FORMAT, error, "'%.*s' is not a number%s",
+                            length ? (int)(length < 40 ? length : 40) : 1, text + *at,
+                            names ? "; with a '#' before it, a line of names is a comment" : "");
+    }
     if (is_number < 0)
         return numbers_fail(text, *at, ATTN_ERR_FORMAT, error, "%.*s is beyond the range of a double",
                             (int)(length < 40 ? length : 40), text + *at);
@@ -245,7 +248,8 @@ attn_status numbers_add(attn_archive *archive, const char *name, const number_te
     if (status != ATTN_OK) return status;
     for (int64_t k = 0; k < n->count; k++) {
         const double x = n->value[k];
-        const char *wrong = dtype == ATTN_BOOL && x != 0 && x != 1                           ? "0 or 1 (1 = keep)"
+        const char *wrong = dtype == ATTN_BOOL && x < 0              ? "0 or 1 (1 = keep); --bias adds numbers to scores"
+                            : dtype == ATTN_BOOL && x != 0 && x != 1 ? "0 or 1 (1 = keep)"
                             : dtype == ATTN_I64 && !(fabs(x) <= 0x1p53 && x == nearbyint(x)) ? "an integer"
                             : dtype == ATTN_F32 && isfinite(x) && fabs(x) > 0x1.ffffffp127
                                 ? "in the range of f32; --dtype=f64 takes it"

@@ -175,6 +175,8 @@ def messages():
         check(f"--q={value!r}", done.stderr == f"attn run: --q: {where}\n", done.stderr)
     done = attn(*run, "--q=1 0; 0 1", "--mask=1 0; 2 1", status=2)
     check("a mask of 2", done.stderr == "attn run: --mask: line 1, column 6: tensor 'mask': 2 is not 0 or 1 (1 = keep)\n", done.stderr)
+    done = attn(*run, "--q=1 0; 0 1", "--mask=0 -inf; 0 0", status=2)
+    check("a mask to be added", done.stderr == "attn run: --mask: line 1, column 3: tensor 'mask': -inf is not 0 or 1 (1 = keep); --bias adds numbers to scores\n", done.stderr)
     done = attn(*run, "--q=1 0; 0 1", "--lengths-kv=1.5", status=2)
     check("a length of 1.5", done.stderr == "attn run: --lengths-kv: line 1, column 1: tensor 'lengths_kv': 1.5 is not an integer\n", done.stderr)
     done = attn(*run, "--q=-", "--mask=-", status=2, text="1 0")
@@ -188,7 +190,7 @@ def messages():
     done = attn("run", "all.safetensors", "-o", "out.npz", "--v=0.weigth", status=2)
     check("a name that begins with a digit", done.stderr.startswith("attn run: all.safetensors: no tensor '0.weigth'"), done.stderr)
     files = {
-        "a.csv": {"1,2\n3,x\n": "line 2, column 3: 'x' is not a number", "a,b\n1,2\n": "line 1, column 1: 'a' is not a number", "\n# nothing\n": "line 2, column 1: there is no number",
+        "a.csv": {"1,2\n3,x\n": "line 2, column 3: 'x' is not a number", "a,b\n1,2\n": "line 1, column 1: 'a' is not a number; with a '#' before it, a line of names is a comment", "\n# nothing\n": "line 2, column 1: there is no number",
                   "1;2\n3;4\n": "line 2, column 1: both a ';' and the end of a line end rows here; between the numbers of a row is a comma",
                   "1,2\n\n3\n": "line 3, column 1: row 2 has 1 number, and the rows before it have 2"},
         "a.json": {'{"q": [[1, 2],\n [3, "x"]]}': "line 2, column 6: '\"' is not a number", '{"q" [1]}': 'line 1, column 2: expected "NAME": VALUE, as in {"q": [[1, 0], [0, 1]]}',
