@@ -28,6 +28,7 @@ static void add_flags(text_buffer *text, const problem_spec *spec)
 {
     problem_spec checked = *spec;
     (void)problem_check(&checked, NULL); /* one form for equal options */
+    if (checked.t5_buckets == 32 && checked.t5_distance == 128) checked.t5_buckets = checked.t5_distance = 0; /* the default */
     const size_t length = problem_print(&checked, NULL, 0);
     char *words = need_memory((int64_t)length + 1, 1);
     problem_print(&checked, words, length + 1);
