@@ -110,7 +110,7 @@ static attn_status set_ignored(void *target, const char *name, const char *value
 
 static const option_row layer_options[] = {
     {"output", 'o', "FILE", "output file: .safetensors, .npz; - prints it (required)",
-     OUTPUT(layer_settings, output, ".safetensors or .npz"), .needed = "output file"},
+     OUTPUT(layer_settings, output, ".safetensors or .npz"), .needed = "output file (-o - prints the numbers)"},
     {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: by weight names)", CALL(set_kind)},
     {"heads", 0, "N", "query heads (required unless the file tells)", WHOLE(layer_settings, heads, 1, INT32_MAX)},
     {"heads-kv", 0, "N", "key and value heads (default: by the weights)", WHOLE(layer_settings, heads_kv, 1, INT32_MAX)},

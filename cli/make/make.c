@@ -23,7 +23,7 @@ typedef struct make_settings {
 
 static const option_row rows[] = {
     {"output", 'o', "FILE", "output file: .safetensors, .npz, .npy; - prints it (required)",
-     OUTPUT(make_settings, output, ".safetensors, .npz or .npy"), .needed = "output file"},
+     OUTPUT(make_settings, output, ".safetensors, .npz or .npy"), .needed = "output file (-o - prints the numbers)"},
     {"only", 0, "NAME", "write this tensor alone, as .npy needs it", TEXT(make_settings, only)},
     {"tokens", 0, "FILE", "one token per line, for the metadata", TEXT(make_settings, tokens)},
     {0},

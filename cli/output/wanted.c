@@ -26,7 +26,7 @@ static attn_status set_linear(void *target, const char *name, const char *value,
 
 const option_row run_options[] = {
     {"output", 'o', "FILE", "output file: .safetensors, .npz, .npy; - prints it (required)",
-     OUTPUT(run_settings, output, ".safetensors, .npz or .npy"), .needed = "output file"},
+     OUTPUT(run_settings, output, ".safetensors, .npz or .npy"), .needed = "output file (-o - prints the numbers)"},
     {"backward", 0, NULL, "write gradients too: dq, dk, dv, ...; needs do", CALL(set_operation)},
     {"jvp", 0, NULL, "write tangents too: tan_o, tan_lse; needs tan_q, ...", CALL(set_operation)},
     {"double-backward", 0, NULL, "write the gradient of the gradient: second_q, ...", CALL(set_operation)},

@@ -87,8 +87,8 @@ rejected 2 "attn run: unexpected argument 'b'" run a b
 # run: inputs, outputs and choices
 rejected 2 "attn run: no input file; for example: attn run IN.safetensors -o OUT.safetensors" run -o out.npz
 rejected 2 "attn run: no input file; for example: attn run IN.safetensors -o OUT.safetensors" run
-rejected 2 "attn run: no output file; for example: attn run IN.safetensors -o OUT.safetensors" run a.safetensors
-rejected 2 "attn run: no output file; for example: attn run IN.safetensors -o OUT.safetensors" run --query=q.npy
+rejected 2 "attn run: no output file (-o - prints the numbers); for example: attn run IN.safetensors -o OUT.safetensors" run a.safetensors
+rejected 2 "attn run: no output file (-o - prints the numbers); for example: attn run IN.safetensors -o OUT.safetensors" run --query=q.npy
 rejected 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz or .npy" run a.safetensors -o out.txt
 rejected 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz or .npy" run a.safetensors -o out.npz -o out.txt
 rejected 2 "attn run: the name of the output file is empty" run a.safetensors -o ''

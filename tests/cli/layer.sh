@@ -59,7 +59,7 @@ cp small.safetensors same.safetensors
 rejected 2 "attn layer: same.safetensors: this output is an input, which would be replaced" \
     layer same.safetensors -o same.safetensors --heads=4 --heads-kv=2
 rejected 2 "attn layer: no input file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer
-rejected 2 "attn layer: no output file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer small.safetensors
+rejected 2 "attn layer: no output file (-o - prints the numbers); for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer small.safetensors
 rejected 2 "attn layer: small.safetensors: a multi-head layer needs --heads=N, or --config=FILE of the model" layer small.safetensors -o out.npz
 rejected 2 "attn layer: out.npy: expected a name that ends in .safetensors or .npz" layer small.safetensors -o out.npy --heads=4
 rejected 2 "attn layer: small.safetensors: the queries have 8 channels, which is not a multiple of the heads (3)" \

@@ -29,7 +29,7 @@ printf 'The\ncat\nsat\n' >words.txt
 ok "--tokens names them" grep -q '"query_token":.*"cat"' out.txt
 
 rejected 2 "attn make: no problem string; for example: attn make fwd:f32:hq2:sq5:d8:causal -o in.npz" make -o x.npz
-rejected 2 "attn make: no output file; for example: attn make fwd:f32:hq2:sq5:d8:causal -o in.npz" make fwd:sq4:d8
+rejected 2 "attn make: no output file (-o - prints the numbers); for example: attn make fwd:f32:hq2:sq5:d8:causal -o in.npz" make fwd:sq4:d8
 rejected 2 "attn make: x.txt: expected a name that ends in .safetensors, .npz or .npy" make fwd:sq4:d8 -o x.txt
 rejected 2 "attn make: x.npy: .npy holds one tensor, not 3: write .safetensors or .npz" make fwd:sq4:d8 -o x.npy
 rejected 2 "attn make: --only=mask: the problem has no such tensor (nearest: k, q, v)" make fwd:sq4:d8 -o x.npy --only=mask
