@@ -23,7 +23,7 @@ attn_status numbers_fail(const char *text, size_t at, attn_status status, attn_e
     vsnprintf(message, sizeof message, format, list);
     va_end(list);
     for (size_t k = 0; k < at; k++) {
-        if (text[k] == '\n') line++, column = 1;
+        if (text[k] == '\n' || (text[k] == '\r' && text[k + 1] != '\n')) line++, column = 1;
         else column += ((unsigned char)text[k] & 0xc0) != 0x80; /* of a character in UTF-8, the first byte */
     }
     return failure(error, status, "line %zu, column %zu: %s", line, column, message);
@@ -106,6 +106,7 @@ static attn_status end_row(number_text *n, const char *text, size_t at, int64_t 
     return ATTN_OK;
 }
 
+/* A carriage return alone ends a line too, as in files of old spreadsheets; before a line feed it ends an empty one. */
 static attn_status read_rows(number_text *n, const char *text, size_t from, size_t to, attn_error *error)
 {
     int64_t in_row = 0;
@@ -113,9 +114,9 @@ static attn_status read_rows(number_text *n, const char *text, size_t from, size
     int semicolons = 0, new_line = 0, begins[2] = {0, 0}; /* rows that begin within a line, and with one */
     attn_status status = ATTN_OK;
     for (size_t at = from; status == ATTN_OK;) {
-        while (at < to && strchr(" \t\r", text[at])) at++;
-        if (at < to && text[at] == '#') at += strcspn(text + at, "\n");
-        if (at >= to || text[at] == '\n' || text[at] == ';') {
+        while (at < to && strchr(" \t", text[at])) at++;
+        if (at < to && text[at] == '#') at += strcspn(text + at, "\r\n");
+        if (at >= to || strchr("\r\n;", text[at])) {
             const int semicolon = at < to && text[at] == ';';
             if (comma < to) return numbers_fail(text, comma, ATTN_ERR_FORMAT, error, "no number follows this comma");
             if (semicolon && !in_row)
