@@ -62,11 +62,10 @@ static attn_status check_values(const attn_archive_tensor *t, const values *v, i
         return failure(
             error, ATTN_ERR_ARGUMENT,
             "tensor '%.40s' is %s and all 0: as a mask it hides every key, and as numbers to be added it changes nothing; "
-            "--bias=%.40s adds it, --ignore=%.40s leaves it out",
-            t->name, attn_dtype_name(t->dtype), t->name, t->name);
+            "--ignore=%.40s leaves it out",
+            t->name, attn_dtype_name(t->dtype), t->name);
     if (v->is_additive)
-        added = is_float(t->dtype) ? "; --bias=NAME without --mask-drop adds its numbers"
-                                   : "; --bias=NAME adds numbers of a float type";
+        added = is_float(t->dtype) ? "; without --mask-drop its numbers are added" : "; numbers to be added are of a float type";
     return failure(error, ATTN_ERR_ARGUMENT, "tensor '%.40s' is a mask and has %g at %.60s; expected 0 and 1%s", t->name,
                    v->at_other, place(at, t, v->other), added);
 }

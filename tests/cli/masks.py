@@ -170,14 +170,14 @@ def errors():
     name = "attn run: in.safetensors: "
     may_be = "an axis of size 1 in the place of each other one of [batch, head, query, key] says which"
     rows = (
-        ("tensor 'mask' is f32 and all 0: as a mask it hides every key, and as numbers to be added it changes nothing; --bias=mask adds it, "
+        ("tensor 'mask' is f32 and all 0: as a mask it hides every key, and as numbers to be added it changes nothing; "
          "--ignore=mask leaves it out", [], ("F32", [S, S], [0.0] * 25)),
         ("tensor 'mask' is a mask and has 0.5 at [0, 1]; expected 0 and 1", [], ("F32", [S, S], [1, 0.5] + [0.0] * 23)),
         ("tensor 'mask' is a mask and has nan at [0, 0]; expected 0 and 1", [], ("F32", [S, S], [math.nan] * 25)),
         ("tensor 'mask' is a mask and has 2 at [4, 4]; expected 0 and 1", [], ("I32", [S, S], [1] * 24 + [2])),
-        ("tensor 'mask' is a mask and has -10000 at [0, 0]; expected 0 and 1; --bias=NAME adds numbers of a float type", [],
+        ("tensor 'mask' is a mask and has -10000 at [0, 0]; expected 0 and 1; numbers to be added are of a float type", [],
          ("I32", [S, S], [-10000] * 25)),
-        ("tensor 'mask' is a mask and has -inf at [0, 0]; expected 0 and 1; --bias=NAME without --mask-drop adds its numbers", ["--mask-drop"],
+        ("tensor 'mask' is a mask and has -inf at [0, 0]; expected 0 and 1; without --mask-drop its numbers are added", ["--mask-drop"],
          ("F32", [S, S], [-math.inf] * 25)),
         ("tensor 'mask' [4, 5] does not broadcast to [3, 2, 5, 5] (batch, head, query, key)", [], ("I32", [4, S], [1] * 20)),
     )
