@@ -254,7 +254,8 @@ attn_status input_find(attention_input *input, const char *path, const input_set
 
 attn_status input_check_output(const attention_input *input, const char *output, attn_error *error)
 {
-    attn_status status = input->file ? file_check_distinct(output, input->path, error) : ATTN_OK;
+    attn_status status = file_check_distinct(output, input->tokens, error);
+    if (status == ATTN_OK && input->file) status = file_check_distinct(output, input->path, error);
     for (int r = 0; r < ROLES && status == ATTN_OK; r++)
         if (input->used[r].tensor) status = file_check_distinct(output, input->used[r].path, error);
     return status;

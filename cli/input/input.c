@@ -159,7 +159,7 @@ static attn_status build(attention_input *input, attn_error *error)
 
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
 {
-    *input = (attention_input){.spec = settings->spec, .call.struct_size = sizeof input->call};
+    *input = (attention_input){.spec = settings->spec, .tokens = settings->tokens, .call.struct_size = sizeof input->call};
     attn_status status = input_find(input, path, settings, value, error);
     for (int r = 0; r < ROLES; r++) input->used[r].in_file = input->used[r].tensor;
     take_vectors(input);

@@ -25,6 +25,7 @@ typedef struct input_tensor {
 typedef struct attention_input {
     const char *path;   /* for messages: the input file, or that of the queries */
     attn_archive *file; /* the input file; NULL if every tensor is an .npy file of its own */
+    const char *tokens; /* the file of --tokens; NULL: none */
     input_tensor used[ROLES];
     problem_spec spec; /* from the tensors and flags */
     attn_problem problem;

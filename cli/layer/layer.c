@@ -248,8 +248,9 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
     const layer_settings *s = w->settings;
     attn_status status = read_file(s, path, &w->file, error);
     if (status == ATTN_OK && s->weights_file) status = read_file(s, s->weights_file, &w->weights_file, error);
-    if (status == ATTN_OK) status = file_check_distinct(s->output, path, error);
-    if (status == ATTN_OK) status = file_check_distinct(s->output, s->weights_file, error);
+    const char *const inputs[] = {path, s->weights_file, s->names_file, s->config};
+    for (size_t k = 0; k < sizeof inputs / sizeof *inputs && status == ATTN_OK; k++)
+        status = file_check_distinct(s->output, inputs[k], error);
     if (status != ATTN_OK) return status;
     status = find_layer(w, error);
     if (status == ATTN_OK) status = build(w, spec, error);

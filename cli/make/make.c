@@ -115,7 +115,9 @@ static attn_status make(const char *text, const make_settings *settings, const c
     char problem[CASE_TEXT];
     attn_archive *archive = NULL;
     text_buffer line = {0};
-    attn_status status = read_problem(text, common, &c, problem, error);
+    attn_status status = file_check_distinct(settings->output, settings->tokens, error);
+    if (status != ATTN_OK) return status;
+    status = read_problem(text, common, &c, problem, error);
     if (status == ATTN_OK) status = attn_archive_create(&archive, error);
     if (status == ATTN_OK)
         status = linear_problem_is(&c.spec) ? make_linear(archive, &c.spec, error) : make_attention(archive, &c, error);

@@ -210,6 +210,10 @@ cp a.safetensors same.safetensors && ln same.safetensors other.safetensors
 rejected 2 "attn run: same.safetensors: this output is an input, which would be replaced" run same.safetensors -o same.safetensors
 rejected 2 "attn run: other.safetensors: this output is an input, which would be replaced" run same.safetensors -o other.safetensors
 rejected 2 "attn analyze: other.safetensors: this output is an input, which would be replaced" analyze same.safetensors --steps=other.safetensors
+cp a.safetensors tokens.safetensors
+rejected 2 "attn run: tokens.safetensors: this output is an input, which would be replaced" run same.safetensors -o tokens.safetensors --tokens=tokens.safetensors
+rejected 2 "attn analyze: tokens.safetensors: this output is an input, which would be replaced" analyze same.safetensors --rollout=tokens.safetensors --tokens=tokens.safetensors
+ok "  nor are the tokens" cmp a.safetensors tokens.safetensors
 ok "what would have been replaced is as it was" cmp a.safetensors other.safetensors
 rm same.safetensors other.safetensors
 

@@ -58,6 +58,10 @@ rejected 2 "attn layer: --ignore: no tensor 'slpoes' can be left out (nearest: s
 cp small.safetensors same.safetensors
 rejected 2 "attn layer: same.safetensors: this output is an input, which would be replaced" \
     layer same.safetensors -o same.safetensors --heads=4 --heads-kv=2
+rejected 2 "attn layer: same.safetensors: this output is an input, which would be replaced" \
+    layer small.safetensors -o same.safetensors --heads=4 --heads-kv=2 --config=same.safetensors
+rejected 2 "attn layer: same.safetensors: this output is an input, which would be replaced" \
+    layer small.safetensors -o same.safetensors --heads=4 --heads-kv=2 --names=same.safetensors
 rejected 2 "attn layer: no input file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer
 rejected 2 "attn layer: no output file (-o - prints the numbers); for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer small.safetensors
 rejected 2 "attn layer: small.safetensors: a multi-head layer needs --heads=N, or --config=FILE of the model" layer small.safetensors -o out.npz

@@ -45,6 +45,8 @@ rejected 3 "attn make: sq4:d8:tree=2: tree: attn run has no option for trees of 
     make sq4:d8:tree=2 -o x.npz
 rejected 3 "attn make: b2:sq4:d8:ragged: ragged: attn run has no option for packed queries alone, so that a file of them would compute another problem" \
     make b2:sq4:d8:ragged -o x.npz
+echo a >words.npz
+rejected 2 "attn make: words.npz: this output is an input, which would be replaced" make sq4:d8 -o words.npz --tokens=words.npz
 rejected 3 "attn make: sq4:d32:vtype=q4_0: vtype: files have no elements of q4_0" make sq4:d32:vtype=q4_0 -o x.npz
 rejected 3 "attn make: x.npz: tensor 'k': NumPy has no type for bf16: write .safetensors, or convert to f32" make bf16:sq4:d32 -o x.npz
 tap_done
