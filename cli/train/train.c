@@ -83,8 +83,9 @@ static attn_status check_arguments(const train_task *task, const char *path, con
         return failure(error, ATTN_ERR_ARGUMENT, "no text; for example: attn train text book.txt -o book.safetensors");
     if (!task->reads && path)
         return failure(error, ATTN_ERR_ARGUMENT, "unexpected argument '%.80s'; %s draws its own sequences", path, task->name);
-    if (s->save_every && !s->output) return failure(error, ATTN_ERR_ARGUMENT, "--save-every has no effect without -o");
-    attn_status status = s->output ? file_check(s->output, error) : ATTN_OK;
+    const int to_file = s->output && !s->common.prints_numbers;
+    if (s->save_every && !to_file) return failure(error, ATTN_ERR_ARGUMENT, "--save-every has no effect without -o FILE");
+    attn_status status = to_file ? file_check(s->output, error) : ATTN_OK;
     return status == ATTN_OK ? file_check_distinct(s->output, path, error) : status;
 }
 
@@ -208,7 +209,8 @@ int attn_cmd_train(int argc, char **argv)
     if (status == ATTN_OK && settings.output) status = train_compose(&t, &out, &error);
     if (status == ATTN_OK && settings.common.json) json = compose_json(&t, &settings, first, seconds);
     status = file_finish(status, out, settings.output, json, &error);
-    if (status == ATTN_OK && !settings.common.json && !settings.common.quiet) print_text(&t, &settings, seconds);
+    if (status == ATTN_OK && !settings.common.json && !settings.common.quiet && !settings.common.prints_numbers)
+        print_text(&t, &settings, seconds);
     attn_archive_destroy(out);
     release(&t);
     return command_end(status, usage.name, NULL, &error);

@@ -74,6 +74,8 @@ def files():
     check("a loss for each step", tensors["loss"][:2] == ("F64", [8]))
     count = sum(len(t[2]) for name, t in tensors.items() if name not in ("loss", "weights", "moment1", "moment2"))
     check("moments for each parameter", tensors["moment1"][1] == tensors["moment2"][1] == [count], count)
+    printed = done("train", "seq2seq", "--steps=2", "-o", "-")
+    check("-o - prints the tensors and nothing else", printed.splitlines()[0].endswith("]") and "parameters" not in printed and "\nweights f32 [10, 10]\n" in printed, printed[:200])
     out = json.loads(done("train", "copy", "--steps=2", "--json"))
     check("--json", set(out) == {"task", "parameters", "steps", "steps_before", "loss", "tested", "right", "accuracy", "seconds"}
           and (out["task"], out["parameters"], out["steps"], out["steps_before"], out["tested"]) == ("copy", count, 2, 0, 1024), out)
@@ -128,7 +130,8 @@ def rejections():
     rejected(2, "no task; for example: attn train copy -o copy.safetensors")
     rejected(2, "no text; for example: attn train text book.txt -o book.safetensors", "text")
     rejected(2, "unexpected argument 'text.txt'; copy draws its own sequences", "copy", "text.txt")
-    rejected(2, "--save-every has no effect without -o", "copy", "--save-every=3")
+    rejected(2, "--save-every has no effect without -o FILE", "copy", "--save-every=3")
+    rejected(2, "--save-every has no effect without -o FILE", "copy", "--save-every=3", "-o", "-")
     rejected(2, "--steps (0) is not between 1 and 10000000", "copy", "--steps=0")
     rejected(2, "out.npy: expected a name that ends in .safetensors or .npz", "copy", "-o", "out.npy")
     rejected(2, "folder.npz: cannot be written: Is a directory", "copy", "-o", "folder.npz")
