@@ -163,7 +163,7 @@ int attn_cmd_hopfield(int argc, char **argv)
     if (status != ATTN_OK) failure_about(&error, argv[operand]);
     char *json = status == ATTN_OK && settings.common.json ? compose_json(&w) : NULL;
     status = file_finish(status, w.out, settings.output, json, &error);
-    if (status == ATTN_OK && !settings.common.json) print_text(&w);
+    if (status == ATTN_OK && !settings.common.json && !settings.common.prints_numbers) print_text(&w);
     const int result = command_end(status, "hopfield", NULL, &error);
     attn_archive_destroy(w.out);
     attn_archive_destroy(w.file);

@@ -125,7 +125,7 @@ int attn_cmd_metric(int argc, char **argv)
     if (status != ATTN_OK) failure_about(&error, argv[operand]);
     if (status == ATTN_OK && settings.common.json) json = compose_json(&w);
     status = file_finish(status, w.out, settings.output, json, &error);
-    if (status == ATTN_OK && !settings.common.json) print_text(&w);
+    if (status == ATTN_OK && !settings.common.json && !settings.common.prints_numbers) print_text(&w);
     if (status == ATTN_OK) small_tensor_tell(&settings.common, settings.output);
     release(&w);
     return command_end(status, usage.name, NULL, &error);

@@ -98,6 +98,8 @@ def measures():
     tensor_file.write("near.safetensors", {"patterns": ("F64", [3, 2], [1.0, 0.0, 0.9, 0.1, -1.0, 0.0])})
     near = done("near.safetensors", "--basin=50", "--noise=0.3", "--beta=100", "--json")["basins"]
     check("a pattern that is far from the others has the largest basin", near[2] > 0.9 > near[1], near)
+    printed = hopfield("memory.safetensors", "-o", "-").stdout
+    check("-o - prints the tensors and nothing else", "\npatterns f" in printed and "separation" not in printed, printed)
     text = hopfield("memory.safetensors", "--basin=50", "--noise=3", "--beta=2").stdout.splitlines()
     check("as text, the number of states", text[3:] == [f"pattern {m}: {round(50 * b)} of 50 noisy states return" for m, b in enumerate(some)] +
           [f"separation {min(distances) / math.sqrt(DIM):.4g}; of 16 channels, capacity 2.24 classical, 2981 modern"], text)

@@ -82,6 +82,9 @@ def properties():
         found = told["symmetric"], told["positive_definite"], told["valid"], told["min_eigenvalue"], told["max_eigenvalue"]
         check(f"  {g}: {expected}", found[:3] == expected[:3] and all(abs(a - b) <= 16 * U * 3 for a, b in zip(found[3:], expected[3:])), found)
     save("in.safetensors", g=([2, 2], [1, 2, 2, 1]))
+    save("made.safetensors", diagonal=([2], [1, 4]))
+    printed = metric("made.safetensors", "-o", "-").stdout
+    check("-o - prints the tensors and nothing else", printed == "g f64 [2, 2]\n  1  0\n  0  4\n", printed)
     check("as text", metric("in.safetensors").stdout == "not a metric of 2 channels: symmetric, not positive definite, eigenvalues from -1 to 3\n", metric("in.safetensors").stdout)
 
 
