@@ -4,11 +4,12 @@
  * layout of a struct.  A call is a problem with its tensors and its plan:
  *
  *      call = attn_js_create(op)
- *      attn_js_number(call, "heads_q", 8)    attn_js_word(call, "isa", "scalar")      fields, by the names that Python has too
- *      attn_js_tensor(call, index, ...)                                               tensors by their numbers
- * (attn_tensor_describe) attn_js_plan(call)                                                             then attn_js_planned says
- * what outputs need attn_js_tensor(call, index, ...)                                               the outputs' addresses
- *      attn_js_run(call)    attn_js_destroy(call)
+ *      attn_js_number(call, "heads_q", 8)      a field, by the name that Python has too; attn_js_word(call, "isa", "scalar")
+ *      attn_js_tensor(call, index, ...)        a tensor by its number (attn_tensor_describe)
+ *      attn_js_plan(call)                      attn_js_planned then says what outputs need
+ *      attn_js_tensor(call, index, ...)        the outputs' addresses
+ *      attn_js_run(call)
+ *      attn_js_destroy(call)
  *
  * Functions that can fail return an attn_status; attn_js_message() is then what was wrong.  One thread, so one message.
  */

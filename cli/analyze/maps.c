@@ -51,6 +51,8 @@ static attn_status make(const attention_input *input, const labels *l, int64_t h
 
 /* ---- rollout and flow ---- */
 
+enum { MAX_FLOW_TOKENS = 256 };
+
 static attn_status check_layers(const attention_input *input, const labels *l, const char *flag, attn_error *error)
 {
     const attn_shape *s = &input->problem.shape;
@@ -65,6 +67,11 @@ static attn_status check_layers(const attention_input *input, const labels *l, c
             return failure(error, ATTN_ERR_ARGUMENT,
                            "%.100s: --%s needs each layer; there is none between %" PRId64 " and %" PRId64, input->path, flag,
                            l->layer_number[y - 1], l->layer_number[y]);
+    if (strcmp(flag, "flow") == 0 && s->len_q > MAX_FLOW_TOKENS)
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "%.100s: --flow has a maximum flow for each pair of tokens, which takes hours for %" PRId64
+                       " tokens (at most %d); --rollout takes any number",
+                       input->path, s->len_q, MAX_FLOW_TOKENS);
     return ATTN_OK;
 }
 

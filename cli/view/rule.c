@@ -40,8 +40,8 @@ static int64_t floor_ratio(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 static int in_window(const attn_mask *mask, int64_t p, int64_t j)
 {
     if (j < mask->global_kv || (p >= 0 && p < mask->global_q)) return 1;
-    if (mask->window && mask->window_left >= 0 && j < p - mask->window_left) return 0;
-    if (mask->window && mask->window_right >= 0 && j > p + mask->window_right) return 0;
+    if (mask->window && mask->window_left >= 0 && p - j > mask->window_left) return 0;
+    if (mask->window && mask->window_right >= 0 && j - p > mask->window_right) return 0;
     return mask->dilation <= 1 || (p - j) % mask->dilation == 0;
 }
 

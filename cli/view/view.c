@@ -208,7 +208,13 @@ static char *compose_json(const page *g, const view_settings *settings, size_t b
     json_int(object, "keys", first->input.problem.shape.len_kv);
     if (settings->output) json_text(object, "holds", first->by_rows ? "q k" : "weights");
     if (settings->output) json_flag(object, "live", settings->live);
-    if (settings->output && first->by_rows) json_number(object, "largest_difference", first->difference);
+    double difference = 0;
+    int computes = 0;
+    for (int f = 0; f < g->files; f++) {
+        computes |= g->file[f].by_rows;
+        if (g->file[f].by_rows && g->file[f].difference > difference) difference = g->file[f].difference;
+    }
+    if (settings->output && computes) json_number(object, "largest_difference", difference);
     return json_compose(object);
 }
 

@@ -170,6 +170,10 @@ def check_rejected():
     tensor_file.write("in.safetensors", {"weights": ("F32", [2, 1, 2, 2], [0.5] * 8)}, layers="[1, 3]")
     said = attn("analyze", "in.safetensors", "--rollout=a.npz", status=2)
     check("a layer is missing", said == "attn analyze: in.safetensors: --rollout needs each layer; there is none between 1 and 3\n", said)
+    tensor_file.write("long.safetensors", {"weights": ("F32", [1, 257, 257], [1.0 if i == j else 0.0 for i in range(257) for j in range(257)])})
+    said = attn("analyze", "long.safetensors", "--flow=a.npz", status=3)
+    check("a flow of many tokens", said == "attn analyze: long.safetensors: --flow has a maximum flow for each pair of tokens, which takes hours for "
+          "257 tokens (at most 256); --rollout takes any number\n", said)
     said = attn("analyze", "in.safetensors", "--rollout=in.safetensors", status=2)
     check("the output is the input", said == "attn analyze: in.safetensors: this output is an input, which would be replaced\n", said)
     check("nothing is written", not os.path.exists("a.npz") and not os.path.exists("b.npz"))

@@ -32,6 +32,13 @@ def write_flooded(path):
     return view(path, OPTIONS.data, f"--with={pathlib.Path(OPTIONS.data).with_name('animal_street_flooded.safetensors')}")
 
 
+def write_partial(path):
+    """Weights whose rows sum to a half, as those of softmax-one may."""
+    rows = [0.5, 0, 0, 0.1, 0.4, 0, 0.25, 0.05, 0.2, 0.5, 0, 0, 0.3, 0.2, 0, 0.05, 0.35, 0.1]
+    tensor_file.write(HERE / "partial.safetensors", {"weights": ("F32", (2, 1, 3, 3), rows)}, layers="[3, 4]", tokens='["a", "b", "c"]')
+    return view(path, HERE / "partial.safetensors")
+
+
 def write_pair(path):
     """The sentence, and the same without its sixth token, whose queries are twice as large."""
     tensors, metadata = tensor_file.read(OPTIONS.data)
@@ -117,6 +124,7 @@ RULES = {
     "more keys than queries": (plain(2, 2, 2, 4, 9, 8, 12), ["--causal=bottom-right"]),
     "an offset": (plain(2, 2, 2, 4, 9, 8, 13, offset=("I64", (2,), [3, 3])), ["--causal"]),
     "lengths": (plain(2, 2, 1, 6, 6, 8, 14, lengths_kv=("I64", (2,), [4, 4])), ["--window=2,1"]),
+    "a window without an end": (plain(1, 2, 2, 12, 12, 8, 24), ["--window=2,9223372036854775807"]),
     "chunks": (plain(1, 2, 2, 9, 9, 8, 15), ["--chunk=4", "--causal"]),
     "dilation and global tokens": (plain(1, 2, 2, 12, 12, 8, 16), ["--sparse=longformer/2/1"]),
     "scales of heads": (plain(1, 2, 2, 6, 6, 8, 17, scale=("F32", (2,), [0.1, 0.9])), []),
@@ -205,6 +213,20 @@ def test_real_margins(page):
         page.browser.hover(box[0] + 14 * box[2] + 20, box[1] + (i + 0.5) * box[2])
         entropy = -sum(p * math.log(p) for p in head[i * 14:(i + 1) * 14]) / math.log(14)
         page.check(f"entropy of row {i}", near(float(page.text("#tooltip b")), entropy), page.text("#tooltip"))
+
+
+def test_partial_rollout(page):
+    """Rows that sum to less than 1, of layers 3 and 4: the numbers of attn analyze --rollout."""
+    attn("analyze", HERE / "partial.safetensors", f"--rollout={HERE / 'rollout.safetensors'}")
+    reached = tensor_file.read(HERE / "rollout.safetensors")[0]["weights"][2]
+    page.open("#query=2")
+    page.browser.evaluate("new Promise(done => setTimeout(done, 300))")
+    for layer in range(2):
+        row = reached[layer * 9 + 6:layer * 9 + 9]
+        best = row.index(max(row))
+        page.browser.hover(*page.browser.middle(f"[data-layer='{layer}'] canvas"))
+        page.check(f"rollout of partial rows, layer {layer + 3}", page.text("#tooltip").endswith(f"{max(row):.3f}") and f"layer {layer + 3}" in page.text("#tooltip"),
+                   (page.text("#tooltip"), best, row))
 
 
 def test_real_rollout(page):

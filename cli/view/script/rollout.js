@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
  * rollout.js - attention rollout (Abnar and Zuidema 2020, https://arxiv.org/abs/2005.00928): what reaches a token from each input token
- * through all layers so far, R_l = (A_l + 1) / 2 R_{l-1}, where A_l is the mean of the heads and 1 stands for the residual path.
+ * through all layers so far, R_l = M_l R_{l-1}, where M_l is A_l + 1 with rows divided by their sums, A_l the mean of the heads, and 1
+ * stands for the residual path: what `attn analyze --rollout` writes.
  * A picture beside each row of the grid, made in steps between frames.
  */
 const ROLLOUT = { longest: 256, step: 8 }; /* tokens; milliseconds */
 
 const rollout = { sequence: null, layers: [], layer: 0, head: 0, mean: null, cells: null };
 
-/* Only where layers follow each other from the first, and queries are the keys. */
+/* Only where layers follow each other, and queries are the keys. */
 function hasRollout(s) {
   const { lenQ, lenK, same } = sequences[s];
-  return layerCount > 1 && about.layers.every((number, n) => number === n) && same && lenQ === lenK && lenQ > 0 && lenQ <= ROLLOUT.longest;
+  return layerCount > 1 && about.layers.every((number, n) => number === about.layers[0] + n) && same && lenQ === lenK && lenQ > 0 && lenQ <= ROLLOUT.longest;
 }
 
 function wantRollout() {
@@ -38,14 +39,14 @@ function stepRollout(s) {
   drawRollouts();
 }
 
-/* (mean + 1) / 2 times what was before; a row that sees no key keeps what it had. */
+/* mean + 1, rows divided by their sums, times what was before; a row that sees no key keeps what it had. */
 function throughLayer(mean, before, n) {
   const out = new Float64Array(n * n);
   for (let i = 0; i < n; i++) {
-    let sum = 0;
+    let sum = 1;
     for (let j = 0; j < n; j++) sum += mean[i * n + j];
     for (let j = 0; j < n; j++) {
-      const share = sum > 0 ? (mean[i * n + j] / sum + (i === j)) / 2 : Number(i === j);
+      const share = (mean[i * n + j] + (i === j)) / sum;
       if (!before) out[i * n + j] = share;
       else if (share) for (let c = 0; c < n; c++) out[i * n + c] += share * before[j * n + c];
     }
