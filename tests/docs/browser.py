@@ -28,7 +28,7 @@ QUERIES = {
 }
 PAGES = ("index.html", "ARCHITECTURE.html", "docs/python.html", "package/libattn.html", "package/libattn.masks.html",
          "package/libattn.layers.html", "docs/mechanisms/masks.html", "docs/benchmarks.html", "docs/peers.html", "docs/which.html",
-         "headers/attn.html", "commands/run.html", "docs/python/migration.html", "docs/learner.html", "docs/trainer.html", "examples/notebooks/3_looking_at_heads.html")
+         "headers/attn.html", "commands/run.html", "docs/python/migration.html", "docs/learner.html", "examples/notebooks/3_looking_at_heads.html")
 HIDDEN = """[...document.querySelectorAll('article pre, article .table-wrapper, article table')].filter((one) => one.scrollWidth > one.clientWidth + 1)
     .map((one) => one.textContent.trim().slice(0, 40))"""
 RESULTS = """new Promise(done => { const end = Date.now() + 5000; const look = () => {

@@ -109,7 +109,7 @@ def indented(text, by):
 
 
 def literal(text, by):
-    return f"{' ' * by}.. code-block:: text\n\n{indented(text, by + 3)}\n" if text else ""
+    return f"{' ' * by}.. code-block:: none\n\n{indented(text, by + 3)}\n" if text else ""
 
 
 def fields(node, path):
