@@ -121,11 +121,26 @@ static void print_differences(const run_summary *done, const differences *found)
     }
 }
 
+/* The problem as a string; its spec has the type of q alone, which k and v may not share. */
+static void print_problem(const attention_input *input, char *text, size_t size)
+{
+    static const int stored[] = {
+        [ATTN_F32] = SPEC_STORED_F32, [ATTN_F16] = SPEC_STORED_F16, [ATTN_BF16] = SPEC_STORED_BF16, [ATTN_I8] = SPEC_STORED_I8};
+    problem_spec spec = input->spec;
+    const attn_dtype q = tensors_dtype(&input->tensors, TENSOR(q));
+    for (int t = TENSOR(k); t <= TENSOR(v) && !spec.linear && spec.dtype != SPEC_INT8; t++) {
+        const attn_dtype own = tensors_dtype(&input->tensors, t);
+        if (own == q || !tensors_has(&input->tensors, t) || (size_t)own >= sizeof stored / sizeof *stored) continue;
+        *(t == TENSOR(k) ? &spec.k_type : &spec.v_type) = stored[own];
+    }
+    problem_print(&spec, text, size);
+}
+
 attn_status summary_finish(const run_summary *done, int compare, const common_settings *common, int tells, attn_error *error)
 {
     differences found = {.count = 0};
     char problem[512];
-    problem_print(&done->input->spec, problem, sizeof problem);
+    print_problem(done->input, problem, sizeof problem);
     attn_status status = compare ? compare_results(done, &found, error) : ATTN_OK;
     if (status == ATTN_OK) status = add_metadata(done, problem, error);
     char *json = status == ATTN_OK && common->json ? compose_json(done, problem, &found) : NULL;

@@ -107,6 +107,20 @@ static void replace(check_outputs *out, void *context)
     }
 }
 
+/* The problem that `attn run` says it computed has the types of keys and values of this one. */
+static void assert_types(const attn_archive *out, const check_case *c, const char *problem)
+{
+    static const char *const words[] = {":ktype=", ":vtype="};
+    const char *said = attn_archive_get_metadata(out, "attn_problem");
+    assert_non_null(said);
+    for (int n = 0; n < 2; n++) {
+        const char *own = strstr(problem, words[n]), *same = strstr(said, words[n]);
+        const int like_q = problem_stored_dtype(&c->spec, TENSOR(k) + n) == problem_dtype(&c->spec);
+        if (c->spec.dtype == SPEC_INT8 || like_q) continue;
+        if (!own || !same || strncmp(own, same, strcspn(own + 1, ":") + 1) != 0) fail_msg("%s: run says %s", problem, said);
+    }
+}
+
 static void assert_problem(const char *problem)
 {
     char line[600];
@@ -129,6 +143,7 @@ static void assert_problem(const char *problem)
         inputs++;
     }
     assert_int_equal(inputs, attn_archive_count(in));
+    assert_types(out, &c, problem);
     replacement r = {out, &call, &c, 0};
     const check_setting setting = {.options = {.struct_size = sizeof setting.options}, .tamper = replace, .tamper_context = &r};
     check_run(&result, &call, &c, &setting);
