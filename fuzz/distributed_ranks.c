@@ -78,7 +78,9 @@ static void draw_own_strides(const api_case *c, int t, block *own, draws *d)
     if (case_has(c, "cu_seqlens_q") && case_packs(c, t)) own->stride[0] = 0;
     if (!strcmp(own->name, "bias")) /* a stride of 0 broadcasts on all ranks, also on those with few rows */
         for (int axis = 0; axis < 4; axis++)
-            if (whole->stride[axis] != 0 && (own->stride[axis] == 0 || own->stride[axis] == ATTN_BROADCAST)) own->stride[axis] = 1;
+            if ((whole->stride[axis] != 0 || (axis == 2 && whole->shape[2] == 1)) && /* one row is not shared: share_no_row */
+                (own->stride[axis] == 0 || own->stride[axis] == ATTN_BROADCAST))
+                own->stride[axis] = 1;
 }
 
 static void copy_rows(const block *whole, const block *own, const int64_t *rows)
