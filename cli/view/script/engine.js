@@ -3,7 +3,7 @@
  * engine.js - who computes changed heads: the library in a worker; where a frame or a policy forbids workers, the library in the page; where
  * WebAssembly is forbidden, changed.js.
  */
-const ENGINE = { cells: 1 << 21, products: 1 << 22, rows: 256, patience: 5000 }; /* of a block: weights, or products in JavaScript; rows, a tile's; milliseconds */
+const ENGINE = { cells: 1 << 19, products: 1 << 22, rows: 256, patience: 5000 }; /* of a block: weights, or products in JavaScript; rows, a tile's; milliseconds */
 
 const engine = { name: null, why: '', solve: null, started: false, rows: () => ENGINE.rows };
 

@@ -3,7 +3,9 @@
  * live.js - the open head, computed anew with other options.  It stands in for the recorded one while the tab Live is open or an option is
  * changed.  state.live has the options that are not as recorded.
  */
-const LIVE = { cells: 1 << 25, rest: 250, step: 12, nearly: 0.01 }; /* the largest head; milliseconds without a change, of work between frames; of sums, as in summary.c */
+/* cells: of the largest head; compared: weights that are compared with the recorded ones; strip: tokens that are shaded anew while a slider
+ * moves; rest: milliseconds without a change; step: of work between frames; nearly: of sums, as in summary.c */
+const LIVE = { cells: 1 << 25, compared: 1 << 20, strip: 512, rest: 250, step: 12, nearly: 0.01 };
 
 const live = { head: null, key: null, number: 0, timer: 0, frame: 0, time: 0, error: null };
 
@@ -61,15 +63,15 @@ class LiveHead extends Head {
 
   /* A block of weights. */
   take(from, to, weights) {
-    const { lenK, changed, spread } = this;
+    const { lenK, changed, spread } = this, { plain, rule } = changed;
     this.cells.set(weights, from * lenK);
     for (let i = from; i < to; i++) {
-      let sum = 0, entropy = 0, seen = 0;
+      let sum = 0, entropy = 0, seen = plain ? Math.max(0, Math.min(lenK, rule.causal ? rule.position + i + 1 : lenK)) : 0;
       for (let j = 0, at = (i - from) * lenK; j < lenK; j++, at++) {
         const p = weights[at];
         sum += p;
         if (p > 0) entropy -= p * Math.log(p);
-        seen += changed.sees(i, j);
+        if (!plain) seen += changed.sees(i, j);
       }
       spread[i] = seen > 1 && Math.abs(sum - 1) <= LIVE.nearly ? Math.min(1, entropy / Math.log(seen)) : NaN;
       this.done[i] = this.current[i] = 1;
@@ -142,28 +144,30 @@ function dropTiles({ id, difference, lenK }, from, to) {
 function drawLive() {
   live.frame = 0;
   if (!liveHead()) return;
-  if (live.head.complete) {
+  if (live.head.complete && !live.timer) {
     map.miniCache = null;
     render();
-    wantApart(live.head, live.number);
-  } else {
+  } else { /* there is more to come: what is quick */
     drawMap();
+    if (live.head.lenK <= LIVE.strip) renderStrips();
     renderReadout();
     renderLiveTab();
   }
+  if (live.head.complete) wantApart(live.head, live.number);
 }
 
-/* How far the weights are from the recorded ones: the largest change, and the mean over rows of half the sum of |a - b|. */
+/* How far the weights are from the recorded ones: the largest change, and the mean over rows of half the sum of |a - b|.  Of a long head, every
+ * n-th row is compared. */
 function wantApart(head, number) {
-  const { recorded, lenQ, lenK, cells } = head, apart = { most: 0, query: 0, key: 0, sum: 0 };
+  const { recorded, lenQ, lenK, cells } = head, apart = { most: 0, query: 0, key: 0, sum: 0, every: Math.ceil(lenQ * lenK / LIVE.compared) };
   let i = 0;
   const step = () => {
     if (number !== live.number) return;
-    for (const end = performance.now() + LIVE.step; i < lenQ && performance.now() < end; i++) {
+    for (const end = performance.now() + LIVE.step; i < lenQ && performance.now() < end; i += apart.every) {
       const row = recorded.row(i);
       for (let j = 0; j < lenK; j++) {
         const size = Math.abs(cells[i * lenK + j] - row[j]);
-        apart.sum += size / 2 / lenQ;
+        apart.sum += size / 2 / Math.ceil(lenQ / apart.every);
         if (size > apart.most) Object.assign(apart, { most: size, query: i, key: j });
       }
     }
@@ -193,11 +197,16 @@ function setLive(name, value, moving) {
   const { before } = live.head, next = { ...state.live, [name]: value };
   if (JSON.stringify(value) === JSON.stringify(before[name])) delete next[name];
   clearTimeout(live.timer);
-  if (!moving) { go({ live: next }); return; }
+  live.timer = 0;
+  if (!moving) {
+    live.key = null; /* of what moved, rows out of view are not computed */
+    go({ live: next });
+    return;
+  }
   state.live = next;
   live.key = `${live.head.id} ${JSON.stringify(next)}`;
   solve(live.head, true);
-  live.timer = setTimeout(() => { live.key = null; go({}); }, LIVE.rest);
+  live.timer = setTimeout(() => Object.assign(live, { timer: 0, key: null }) && go({}), LIVE.rest);
 }
 
 /* "scale:0.5,causal:1,out:2.5": for the address. */

@@ -122,7 +122,7 @@ function renderLiveTab() {
   liveTab.apart.replaceChildren(...(apart ? [
     line('Largest', el('b', { class: 'number', id: 'live-largest', title: String(apart.most) }, formatWeight(apart.most)), ...(apart.most >= 0.0005
       ? [' change: ', tokenText(sequences[head.sequence].queries[apart.query]), ' → ', tokenText(sequences[head.sequence].keys[apart.key])] : [' change: what was recorded'])),
-    line('Distance', el('b', { class: 'number' }, formatWeight(apart.sum)), ' of 1, mean of the rows')] : [line('Largest', '…'), line('Distance', '…')]));
+    line('Distance', el('b', { class: 'number' }, formatWeight(apart.sum)), apart.every > 1 ? ` of 1, mean of every ${apart.every}th row` : ' of 1, mean of the rows')] : [line('Largest', '…'), line('Distance', '…')]));
   liveTab.flags.replaceChildren(...flagsText(head).filter(Boolean));
 }
 
