@@ -10,6 +10,7 @@ Prints TAP; exits with 77 without a browser.  Of a command that was built withou
 import argparse
 import html
 import json
+import math
 import pathlib
 import random
 import struct
@@ -177,6 +178,11 @@ def test_real_controls(page):
         expected, recorded = weights_of(with_tensors(OPTIONS.data, **tensors), *flags(page))[37], weights_of(OPTIONS.data)[37]
         found = shown(page)
         page.check(f"{name}: the weights are those of attn run", apart(found, expected) <= TOLERANCE, apart(found, expected))
+        if name == "causal":
+            left, top, size = page.browser.evaluate("(() => { const r = document.querySelector('.map-extent').getBoundingClientRect(); return [r.left, r.top, r.width / 14]; })()")
+            page.browser.hover(left + 14 * size + 20, top + 9.5 * size)
+            entropy = -sum(w * math.log(w) for w in expected[126:136]) / math.log(10)
+            page.check("causal: the entropy of a row is that of the keys it sees", abs(float(page.text("#tooltip b")) - entropy) <= 0.00051, (page.text("#tooltip"), entropy))
         page.check(f"{name}: which are others", apart(found, recorded) > 100 * TOLERANCE, apart(found, recorded))
         page.check(f"{name}: how far is said", abs(largest - apart(expected, recorded)) <= TOLERANCE, (largest, apart(expected, recorded)))
         page.check(f"{name}: it is marked as changed", page.count(".tab.changed") == 1 and page.count(".live-row.changed") == (name != "out"))
@@ -199,6 +205,10 @@ def test_real_together(page):
     recorded = weights_of(OPTIONS.data)
     page.check("all controls at once", apart(shown(page), expected[37]) <= TOLERANCE, apart(shown(page), expected[37]))
     page.check("each is marked", page.count(".live-row.changed") == 8 and page.texts("#live-out .chip-link") == ["[CLS] ×", "street ×"], page.texts("#live-out .chip-link"))
+    left, top, size = page.browser.evaluate("(() => { const r = document.querySelector('.map-extent').getBoundingClientRect(); return [r.left, r.top, r.width / 14]; })()")
+    page.browser.hover(left + 9.5 * size, top - 20)
+    received = sum(expected[37][i * 14 + 9] for i in range(14)) / 14
+    page.check("what a key receives is that of the changed head", abs(float(page.text("#tooltip b")) - received) <= 0.00051, (page.text("#tooltip"), received))
     page.browser.click("#live-show")
     change = [a - b for a, b in zip(expected[37], recorded[37])]
     page.check("show the change", page.fragment()["kind"] == "change" and apart(shown(page), change) <= TOLERANCE)

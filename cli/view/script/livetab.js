@@ -106,7 +106,7 @@ function flagsText({ options, before, lenQ, lenK, rule }) {
   if (has('sink')) others.push(options.sink === null ? 'no sink' : 'a sink in the file');
   if (has('out')) others.push(`a mask that hides ${options.out.length === 1 ? 'that key' : 'those keys'}`);
   if (!flags.length && !others.length) return [];
-  return ['The same with attn run: ', ...flags.flatMap((flag) => [el('code', { class: 'nowrap' }, flag), ' ']), flags.length && others.length ? 'and ' : null, `${others.join(' and ')}.`];
+  return ['The same with attn run: ', ...flags.flatMap((flag) => [el('code', { class: 'nowrap' }, flag), ' ']), flags.length && others.length ? 'and ' : null, others.join(' and ')];
 }
 
 function renderLiveTab() {

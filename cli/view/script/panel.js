@@ -32,7 +32,7 @@ function chooseTab(tab) {
   if (!isNarrow()) panel.open = true;
   go({ tab });
   if (tab === 'live' && isNarrow() && panel.open && state.layer !== null) /* sliders are of use beside the map alone */
-    scrollTo(0, byId('head').getBoundingClientRect().top + scrollY - byId('back').parentElement.offsetHeight);
+    scrollTo(0, byId('head').getBoundingClientRect().top + scrollY - byId('back').parentElement.offsetHeight - 8);
 }
 
 const isNarrow = () => matchMedia('(max-width: 700px)').matches;
