@@ -196,12 +196,17 @@ def test_real_controls(page):
 ALL = "live=scale:0.3,softcap:9,causal:1,left:8,right:3,slope:0.05,sink:-1,base:3000,out:0.7"
 
 
+def with_all():
+    """What attn run computes with all of these."""
+    more = {"slopes": ("F32", (12,), [0.05] * 12), "sink": ("F32", (12,), [-1] * 12), "mask": ("BOOL", (14, 14), [j not in (0, 7) for _ in range(14) for j in range(14)])}
+    return weights_of(with_tensors(OPTIONS.data, **more), "--scale=0.3", "--softcap=9", "--causal", "--window=8,3", "--rope", "--rope-base=3000")
+
+
 def test_real_together(page):
     """All of them at once, from the address; in other heads and other tabs too."""
     page.open(f"{PLACE}&{ALL}")
     wait(page)
-    more = {"slopes": ("F32", (12,), [0.05] * 12), "sink": ("F32", (12,), [-1] * 12), "mask": ("BOOL", (14, 14), [j not in (0, 7) for _ in range(14) for j in range(14)])}
-    expected = weights_of(with_tensors(OPTIONS.data, **more), "--scale=0.3", "--softcap=9", "--causal", "--window=8,3", "--rope", "--rope-base=3000")
+    expected = with_all()
     recorded = weights_of(OPTIONS.data)
     page.check("all controls at once", apart(shown(page), expected[37]) <= TOLERANCE, apart(shown(page), expected[37]))
     page.check("each is marked", page.count(".live-row.changed") == 8 and page.texts("#live-out .chip-link") == ["[CLS] ×", "street ×"], page.texts("#live-out .chip-link"))
@@ -298,8 +303,7 @@ def checked(page, name, engine):
     page.open(f"{PLACE}&{ALL}")
     wait(page)
     page.check(f"{name}: {engine}", engine in page.text("#live-engine"), page.text("#live-engine"))
-    more = {"slopes": ("F32", (12,), [0.05] * 12), "sink": ("F32", (12,), [-1] * 12), "mask": ("BOOL", (14, 14), [j not in (0, 7) for _ in range(14) for j in range(14)])}
-    expected = weights_of(with_tensors(OPTIONS.data, **more), "--scale=0.3", "--softcap=9", "--causal", "--window=8,3", "--rope", "--rope-base=3000")[37]
+    expected = with_all()[37]
     page.check(f"{name}: the weights are those of attn run", apart(shown(page), expected) <= TOLERANCE, apart(shown(page), expected))
     # The browser notes in its log what a policy forbids.
     page.check(f"{name}: nothing else fails", all("Content Security Policy" in text for text in page.browser.failures), page.browser.failures)

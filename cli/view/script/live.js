@@ -221,7 +221,7 @@ function readLive(text) {
     if (!known[name] || value === undefined) continue;
     if (name === 'out') found.out = value.split('.').map(Number).filter((j) => Number.isInteger(j) && j >= 0);
     else if (name === 'causal') found.causal = number === 1;
-    else if (Number.isFinite(number)) found[name] = number;
+    else if (Number.isFinite(number)) found[name] = name === 'left' || name === 'right' ? Math.round(number) : number;
     else if (name === 'sink' || name === 'base') found[name] = null;
   }
   return found;
