@@ -238,6 +238,30 @@ static unsigned char *slurp(const char *path, size_t *bytes)
     return all;
 }
 
+/* Every second tensor, by a callback. */
+static int every_second(void *context, const attn_archive_tensor *tensor)
+{
+    int *asked = context;
+    if (!tensor->name || tensor->data) finding("a tensor that is not read has data, or no name");
+    return (*asked)++ % 2;
+}
+
+static void check_some(const char *path)
+{
+    attn_archive *some, *all;
+    int asked = 0;
+    if (attn_archive_read(&all, path, &last)) finding("%s is read once and not twice: %s", path, last.message);
+    if (attn_archive_read_some(&some, path, every_second, &asked, &last)) finding("some of %s: %s", path, last.message);
+    if (asked != attn_archive_count(all) || attn_archive_count(some) != asked / 2)
+        finding("%d of %d tensors, %d asked for", (int)attn_archive_count(some), (int)attn_archive_count(all), asked);
+    for (int64_t k = 0; k < attn_archive_count(some); k++) {
+        const attn_archive_tensor *t = attn_archive_at(some, k), *same = attn_archive_find(all, t->name);
+        if (!same || t->bytes != same->bytes || (t->bytes && memcmp(t->data, same->data, t->bytes) != 0))
+            finding("tensor %d of some differs", (int)k);
+    }
+    attn_archive_destroy(some), attn_archive_destroy(all);
+}
+
 static void write_and_read(void)
 {
     static const char *const formats[] = {"safetensors", "npz", "npy"};
@@ -271,6 +295,7 @@ static void write_and_read(void)
         check_tensors(read, "memory"), check_texts(read, "memory");
         attn_archive_destroy(read);
         if (bytes && attn_archive_read_memory(&read, "x", all, bytes - 1, &last) == ATTN_OK) finding("a truncated file is read");
+        check_some(path);
         if ((watched ? attn_file_write_watched(path, all, bytes / 2, &unfinished, &last)
                      : attn_file_write(path, all, bytes / 2, &last)))
             finding("attn_file_write fails: %s", last.message);

@@ -378,6 +378,8 @@ static attn_status analyze(const char *path, const void *own, input_settings *in
     if (status != ATTN_OK) return status;
     status = load(&input, path, settings, in, &grad_o, error);
     if (status == ATTN_OK) status = input_check_output(&input, output, error);
+    if (status == ATTN_OK && settings->gradients && in->spec.order)
+        status = failure(error, ATTN_ERR_UNSUPPORTED, "--gradients takes [batch, head, token, channel], and no --layout=bshd");
     if (status == ATTN_OK) status = states_check(&settings->states, &input, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
     if (status == ATTN_OK) out.distribution = weights_are_distributions(&input);

@@ -20,7 +20,7 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -180,13 +180,33 @@ class Archive(MutableMapping[str, Array]):
             self.metadata[key] = value
 
     @classmethod
-    def read(cls, path: Path) -> Archive:
+    def read(cls, path: Path, *, only: Callable[[str], bool] | None = None) -> Archive:
         """All tensors and metadata of a file (a regular file, or a pipe, which is read to its end).
 
         The whole file is copied into memory before anything is parsed, so later changes to it have no effect.  The format is detected
         from the content, not the name; the tensor of an .npy file has the file's name without directory and extension.
+
+        `only` is called with the name of each tensor and says whether to read it.  The others are checked, but neither decoded nor in the
+        archive: one layer of a quantised .gguf takes the memory of a layer.
+
+            with files.Archive.read("model.gguf", only=lambda name: name.startswith("blk.3.")) as layer: ...
         """
-        return cls._open("attn_archive_read", path)
+        if only is None:
+            return cls._open("attn_archive_read", path)
+        raised: list[BaseException] = []
+
+        def wanted(_: Any, tensor: Any) -> int:
+            try:
+                return 0 if raised else int(bool(only(tensor.contents.name.decode())))
+            except BaseException as error:  # pylint: disable=broad-exception-caught  # C lies between it and the caller
+                raised.append(error)
+                return 0
+
+        made = cls._open("attn_archive_read_some", path, _abi.attn_archive_wanted(wanted), None)
+        if raised:
+            made.close()
+            raise raised[0]
+        return made
 
     @classmethod
     def map(cls, path: Path) -> Archive:
@@ -213,11 +233,11 @@ class Archive(MutableMapping[str, Array]):
         return made
 
     @classmethod
-    def _open(cls, function: str, path: Path) -> Archive:
+    def _open(cls, function: str, path: Path, *more: Any) -> Archive:
         place = _path(path)
         address = ctypes.c_void_p()
         try:
-            _native.call(function, ctypes.byref(address), place)
+            _native.call(function, ctypes.byref(address), place, *more)
         except OSError as error:
             raise _os_error(error, place) from None
         made = cls()

@@ -270,3 +270,13 @@ def test_a_file_that_may_not_be_read(tmp_path):
 
 def test_the_module_is_public():
     assert libattn.files is files
+
+
+def test_some_of_the_tensors(tmp_path):
+    path = tmp_path / "three.npz"
+    files.save(path, {name: np.full(3, n, np.float32) for n, name in enumerate("abc")})
+    asked = []
+    with files.Archive.read(path, only=lambda name: asked.append(name) or name != "b") as file:
+        assert sorted(asked) == ["a", "b", "c"] and sorted(file) == ["a", "c"] and file["c"].tolist() == [2, 2, 2]
+    with pytest.raises(ZeroDivisionError):
+        files.Archive.read(path, only=lambda name: 1 // 0)

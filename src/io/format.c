@@ -70,7 +70,8 @@ attn_status attn_archive_read_some(attn_archive **tensors, const char *path, att
                                    attn_error *error)
 {
     attn_io_context about = {.error = error, .path = path};
-    if (tensors) *tensors = NULL;
+    if (!tensors) return attn_io_fail(&about, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    *tensors = NULL;
     if (!wanted) return attn_io_fail(&about, ATTN_ERR_ARGUMENT, "wanted is NULL");
     return read_path(tensors, path, false, wanted, context, error);
 }

@@ -113,7 +113,7 @@ static void draw_numbers(check_call *call, const check_case *c, random_state *ra
     for (size_t k = 0; k < sizeof of_heads / sizeof *of_heads; k++)
         if (call->in[of_heads[k]].base) draw_array(call, of_heads[k], c->spec.seed, random);
     fill_tensors(call, c, random);
-    if (call->tensors.mask.data) fill_mask(&call->in[TENSOR(mask)], c->spec.mask_drop, random);
+    if (call->tensors.mask.data) fill_mask(&call->in[TENSOR(mask)], c->spec.mask ? c->spec.mask_drop : 0, random);
     if (call->tensors.block_mask.data) fill_mask(&call->in[TENSOR(block_mask)], c->spec.block_drop, random);
     if (call->tensors.tree.data) fill_tree(call, c, random);
     if (call->tensors.bias.data) fill_bias(&call->in[TENSOR(bias)], c, random);

@@ -219,7 +219,7 @@ void sweep_set_option(check_case *c, int64_t which, random_state *r)
         s->sparse[used] = '+';
         (void)draw_name(s, r, s->sparse + used + 1, sizeof s->sparse - used - 1);
         s->causal = (int)random_below(r, 2) ? SPEC_CAUSAL_TOP_LEFT : SPEC_CAUSAL_NONE;
-        s->mask = (int)random_below(r, 2), s->mask_drop = 0.2;
+        s->mask = (int)random_below(r, 2), s->mask_drop = s->mask ? 0.2 : 0;
         s->packed = (int)random_below(r, 2);
         break;
     }

@@ -155,6 +155,7 @@ for flag in v-scale relative-values dropout-given; do
 done
 rejected 2 "attn analyze: $STREET: no tensor 'missing' (nearest: k, o, q)" analyze "$STREET" --steps=steps.npz --value=missing
 rejected 2 "attn analyze: $STREET: no tensor 'missing' (nearest: k, o, q)" analyze "$STREET" --gradients --value=missing
+rejected 3 "attn analyze: --gradients takes [batch, head, token, channel], and no --layout=bshd" analyze "$STREET" --gradients --layout=bshd
 for flag in epsilon=1e-6 denominator=none denominator=clamp form=chunked state; do
     rejected 2 "attn run: --${flag%%=*} needs --linear (or --phi, --rule)" run a.safetensors -o out.npz --$flag
 done

@@ -8,7 +8,7 @@ cc=$1 first=$2
 shift 2
 mkdir "$dir/a longer name"
 mkdir "$dir/a longer name/two"
-cp -R CMakeLists.txt cmake include src cli ref testing "$dir/a longer name/two" # (with new times)
+cp -R CMakeLists.txt cmake include src cli ref testing examples javascript "$dir/a longer name/two" # (with new times)
 TZ=Asia/Tokyo tests/install/plain.sh "$cc" "$dir/a longer name/two" "$dir/of-another-build" "$@"
 number=0
 for file in "$first"/kept/*; do
