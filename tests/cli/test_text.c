@@ -13,8 +13,8 @@ static const char *const seeds[] = {
     "1.5,-2e-3,inf\n# rows\n\t0.25, nan ,7\r\n",
     "[[1, 0, 2], [3.5, -inf, 4]]",
     "[[[1 2]\n  [3 4]]\n [[5 6]\n  [7 8]]]",
-    "{\"q\": [[1, 0], [0, 1]], \"mask\": [[true, false]], \"lengths_kv\": [3], \"scale\": 0.5, \"tokens\": [\"a\", \"b\\u00e9\"],"
-    " \"about\": {\"x\": [1, {\"y\": null}]}, \"note\": \"a \\\"word\\\"\"}",
+    ("{\"q\": [[1, 0], [0, 1]], \"mask\": [[true, false]], \"lengths_kv\": [3], \"scale\": 0.5, \"tokens\": [\"a\", \"b\\u00e9\"],"
+     " \"about\": {\"x\": [1, {\"y\": null}]}, \"note\": \"a \\\"word\\\"\"}"),
     "true false; false true",
     "[[], []]",
 };
