@@ -195,7 +195,6 @@ def messages():
         "a.csv": {"1,2\n3,x\n": "line 2, column 3: 'x' is not a number", "a,b\n1,2\n": "line 1, column 1: 'a' is not a number; with a '#' before it, a line of names is a comment", "\n# nothing\n": "line 2, column 1: there is no number",
                   "1;2\n3;4\n": "line 2, column 1: both a ';' and the end of a line end rows here; between the numbers of a row is a comma",
                   "1,2\r3,x\r": "line 2, column 3: 'x' is not a number", "1,2\r\n3,x\r\n": "line 2, column 3: 'x' is not a number",
-                  "1,2\r3,x\r": "line 2, column 3: 'x' is not a number", "1,2\r\n3,x\r\n": "line 2, column 3: 'x' is not a number",
                   "1,2\n\n3\n": "line 3, column 1: row 2 has 1 number, and the rows before it have 2"},
         "a.json": {'{"q": [[1, 2],\n [3, "x"]]}': "line 2, column 6: '\"' is not a number", '{"q" [1]}': 'line 1, column 2: expected "NAME": VALUE, as in {"q": [[1, 0], [0, 1]]}',
                    '{"q": [[1]]': "line 1, column 12: expected a comma and another member, or '}'", '{"q": [[1]],}': "line 1, column 12: expected a comma and another member, or '}'",
