@@ -14,23 +14,15 @@ import math
 import pathlib
 import random
 import struct
-import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import tensor_file  # pylint: disable=wrong-import-position
+from explorer import FOLDER, HERE, OPTIONS, attn  # pylint: disable=wrong-import-position
 from harness import Checks, run_all, saved  # pylint: disable=wrong-import-position
 
-OPTIONS = argparse.Namespace()
-FOLDER = tempfile.TemporaryDirectory()
-HERE = pathlib.Path(FOLDER.name)
 TOLERANCE = 1e-5 # of a weight: what the page promises
 PLACE = "#layer=3&head=1&query=9&key=2&tab=live"
-
-
-def attn(*words):
-    return subprocess.run([OPTIONS.attn, *map(str, words)], capture_output=True, text=True, check=False)
 
 
 def view(path, *words):
