@@ -9,34 +9,20 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
+from one_command import attn, done, rejects
 from tap import check, finish, run_in_folder
 
-ATTN = os.path.abspath(sys.argv[1])
 SIZES = {letter: 2 + n % 3 for n, letter in enumerate("abcdefghijklmnopqrstuvwxyz")}
 # Beside those by name: an index of one tensor alone, diagonals, four tensors, an outer product, no arrow.
 OTHERS = ["ij,jk,kl,lm->im", "iij,jk->ki", "ii,jj->", "ab,c->ca", "kj,ik", "abc,cd->a", "iij->ij", "ab,ab,ab->b", "abcd,dcbe->ea"]
 
 
-def attn(*words):
-    return subprocess.run([ATTN, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-
-
-def done(*words):
-    made = attn(*words)
-    check(" ".join(words), made.returncode == 0 and made.stderr == "", made.stderr)
-    return made.stdout
-
-
 def rejected(status, message, *words):
-    before = sorted(os.listdir("."))
-    made = attn("einsum", *words)
-    check(f"{' '.join(words)}: {message}", (made.returncode, made.stderr, made.stdout) == (status, f"attn einsum: {message}\n", ""), (made.returncode, made.stderr))
-    check("  nothing written", sorted(os.listdir(".")) == before)
+    rejects("einsum", status, message, *words)
 
 
 def at(indices, place):

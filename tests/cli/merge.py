@@ -7,33 +7,19 @@ usage: merge.py ATTN
 import json
 import math
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
+from one_command import done, rejects
 from tap import check, finish, run_in_folder
 
-ATTN = os.path.abspath(sys.argv[1])
 B, H, N, M, D = 2, 3, 4, 10, 8
 U = 2.0 ** -53
 
 
-def attn(*words):
-    return subprocess.run([ATTN, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-
-
-def done(*words):
-    made = attn(*words)
-    check(" ".join(words), made.returncode == 0 and made.stderr == "", made.stderr)
-    return made.stdout
-
-
 def rejected(status, message, *words):
-    before = sorted(os.listdir("."))
-    made = attn("merge", *words)
-    check(f"{' '.join(words)}: {message}", (made.returncode, made.stderr, made.stdout) == (status, f"attn merge: {message}\n", ""), (made.returncode, made.stderr))
-    check("  nothing written", sorted(os.listdir(".")) == before)
+    rejects("merge", status, message, *words)
 
 
 def waves(count, seed):
